@@ -11,13 +11,12 @@
 //! Does not: open a lost one again (who knows its name does), or help against a thread that closes between the look and
 //! the call: a program that does that while it works with files loses its own as well.
 
-use std::cell::Cell;
 use std::fmt;
-use std::marker::PhantomData;
 use std::ops::Deref;
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use crate::call::{self, AsOfCall, InCall};
 use crate::os::Os;
 use crate::types::*;
 use crate::Linux;
@@ -43,71 +42,8 @@ pub struct GuestFd<K: Os> {
     looked_at: AtomicU64,
 }
 
-/// Numbers of calls that a thread takes at once.
-const CALLS_TAKEN: u64 = 1 << 20;
-
-/// The first that no thread has taken.
-static CALLS: AtomicU64 = AtomicU64::new(CALLS_TAKEN);
-
 thread_local! {
-    /// The call that this thread is in; 0: none.
-    static CALL: Cell<u64> = const { Cell::new(0) };
-    /// The last call that it was in.
-    static LAST_CALL: Cell<u64> = const { Cell::new(0) };
     static UID: AsOfCall<u32> = const { AsOfCall::never_asked() };
-}
-
-/// A call of the program into the library, by this thread, until it is dropped.
-#[derive(Debug)]
-pub struct InCall {
-    outer: u64,
-    /// It belongs to its thread.
-    _here: PhantomData<*const ()>,
-}
-
-impl Drop for InCall {
-    fn drop(&mut self) {
-        // A descriptor that was known before may be lost: there may have been a wait.
-        CALL.set(if self.outer == 0 { 0 } else { next_call() });
-    }
-}
-
-fn next_call() -> u64 {
-    let last = LAST_CALL.get();
-    let next = match (last + 1) % CALLS_TAKEN {
-        0 | 1 => CALLS.fetch_add(CALLS_TAKEN, Ordering::Relaxed) + 1,
-        _ => last + 1,
-    };
-    LAST_CALL.set(next);
-    next
-}
-
-/// Something of the process as of this call of its program, since its last wait.
-pub(crate) struct AsOfCall<T>(Cell<Option<(u64, T)>>);
-
-impl<T: Copy> AsOfCall<T> {
-    pub const fn never_asked() -> AsOfCall<T> {
-        AsOfCall(Cell::new(None))
-    }
-
-    pub fn get(&self, ask: impl FnOnce() -> T) -> T {
-        let call = CALL.get();
-        match self.0.get() {
-            Some((asked, known)) if asked == call && call != 0 => known,
-            _ => {
-                let now = ask();
-                self.0.set(Some((call, now)));
-                now
-            }
-        }
-    }
-}
-
-/// Says that this thread has waited: its program's other threads have gone on, so descriptors are looked at anew.
-pub(crate) fn waited() {
-    if CALL.get() != 0 {
-        CALL.set(next_call());
-    }
 }
 
 impl<K: Os> Deref for GuestFd<K> {
@@ -128,8 +64,8 @@ impl<K: Os> GuestFd<K> {
 
     /// The descriptor, for a look: if it is the one that was opened, as of this call, since its last wait, or of now.
     fn known(&self) -> Result<&K::Fd> {
-        let call = CALL.get();
-        if call == 0 || self.looked_at.load(Ordering::Relaxed) != call {
+        let now = call::present();
+        if now == 0 || self.looked_at.load(Ordering::Relaxed) != now {
             return self.held();
         }
         Ok(self)
@@ -140,13 +76,13 @@ impl<K: Os> GuestFd<K> {
         if self.is_lost() {
             return Err(Errno::BADF);
         }
-        self.looked_at.store(CALL.get(), Ordering::Relaxed);
+        self.looked_at.store(call::present(), Ordering::Relaxed);
         Ok(self)
     }
 
     /// Checks behind a wait for the disk that it was for this descriptor.
     fn held_since(&self, waited_for: Result<()>) -> Result<()> {
-        waited();
+        call::waited();
         waited_for?;
         self.held().map(drop)
     }
@@ -191,23 +127,20 @@ impl<K: Os> Guest<K> {
     pub fn adopt(&self, fd: K::Fd) -> Result<GuestFd<K>> {
         let fd = if self.brief { fd } else { self.os.lift(fd) };
         let is = self.os.identity(&fd)?;
-        let looked_at = AtomicU64::new(CALL.get());
+        let looked_at = AtomicU64::new(call::present());
         Ok(GuestFd { os: self.os.clone(), fd: Some(fd), is, trusting: self.trusting, looked_at })
     }
 
     /// Begins a call of the program into the library. What its own thread does with descriptors it does before or
     /// after; what another thread does meanwhile, no look would always notice.
     pub fn in_call() -> InCall {
-        InCall { outer: CALL.replace(next_call()), _here: PhantomData }
+        InCall::begin()
     }
 
     /// One more of calls that count as one, for reading: what was looked at in one of them is not looked at in the next.
     /// It is looked at before it is closed, by who reads; `these` is 0 before the first.
     pub fn in_call_of(these: &mut u64) -> InCall {
-        if *these == 0 {
-            *these = next_call();
-        }
-        InCall { outer: CALL.replace(*these), _here: PhantomData }
+        InCall::begin_of(these)
     }
 }
 
@@ -327,7 +260,7 @@ through! {
         let stat = self.os.stat(fd)?;
         // Where both come from one call they agree; a kernel that names devices twofold is asked in its other way.
         if (stat.dev, stat.ino) == fd.is {
-            fd.looked_at.store(CALL.get(), Ordering::Relaxed);
+            fd.looked_at.store(call::present(), Ordering::Relaxed);
             Ok(stat)
         } else if fd.is_lost() {
             Err(Errno::BADF)
@@ -361,11 +294,11 @@ through! {
     }
     fn for_a_moment(&self) -> Self {
         // Between two calls the program would come to low numbers.
-        Guest { brief: CALL.get() != 0, ..self.clone() }
+        Guest { brief: call::present() != 0, ..self.clone() }
     }
     fn pause(&self, ns: u64) {
         self.os.pause(ns);
-        waited();
+        call::waited();
     }
     // A sync of another file, or none, must not pass for one: looked at once more when it is over.
     fn write_out(&self, fd: &Self::Fd, writing: Writing) -> Result<()> {

@@ -5,6 +5,7 @@
 //! policy is the engine's.
 
 pub mod beside;
+mod call;
 pub mod caller;
 mod error_text;
 pub mod fuse;

@@ -8,7 +8,7 @@ use rustix::io::retry_on_intr;
 
 use super::durability;
 use super::raw::check_int;
-use crate::guest::AsOfCall;
+use crate::call::AsOfCall;
 use crate::types::{Errno, Fallocate, Result, Seek, Writing};
 
 /// `_IOWR('f', 11, struct fiemap)`.

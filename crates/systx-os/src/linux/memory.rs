@@ -106,7 +106,7 @@ impl Words for MappedWords {
         // Shared, not private: the waker is another process. Every outcome (woken, changed before, time over, signal)
         // means the same to the caller: look again.
         let _ = futex::wait(self.low_half(index), futex::Flags::empty(), seen as u32, Some(&timeout));
-        crate::guest::waited();
+        crate::call::waited();
     }
     /// Source: madvise(2), MADV_POPULATE_WRITE: a page is writable until it is written back.
     /// Minimum kernel version: 5.14; before, there is no warning.
