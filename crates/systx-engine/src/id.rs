@@ -49,7 +49,8 @@ pub const OWNERS: u32 = 1024;
 
 /// Which property of an object a transaction read or changed (docs/guarantees.md).
 ///
-/// Size belongs to `Data`, extended attributes belong to `Attr`: in a view a regular file conflicts as a whole.
+/// Extended attributes belong to `Attr`. What reads a regular file as a whole, as a view does, reads `Data`; what goes
+/// by its pages reads these and `Size`, and writes these and, commutingly, `Data`. All other changes write both.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum Class {
@@ -57,13 +58,20 @@ pub enum Class {
     Entry = 1,
     /// The set of names of a directory.
     Listing = 2,
-    /// Bytes and size of a file.
+    /// Bytes, size and times of a file.
     Data = 3,
     /// Mode, owner, group, extended attributes.
     Attr = 4,
     /// Which object it is, of one that a record carries whole: see [`ObjectId::made`].
     Made = 5,
+    /// The end of a file, as far as its pages depend on it.
+    Size = 6,
+    /// [`PAGE_BYTES`] of a file.
+    Page = 7,
 }
+
+/// Bytes of a page, in which two transactions may change one file at the same time: a multiple of a sector.
+pub const PAGE_BYTES: u64 = 4096;
 
 /// A conflict object, hashed. Collisions cost a comparison of facts, never an abort.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -78,9 +86,21 @@ impl ObjectId {
     pub fn listing(dir: &Handle) -> ObjectId {
         Self::hash(Class::Listing, dir, b"")
     }
-    /// Bytes and size of a file.
+    /// A file as a whole.
     pub fn data(file: &Handle) -> ObjectId {
         Self::hash(Class::Data, file, b"")
+    }
+    /// The end of a file.
+    pub fn size(file: &Handle) -> ObjectId {
+        Self::hash(Class::Size, file, b"")
+    }
+    /// A page of a file, by its number.
+    pub fn page(file: &Handle, number: u64) -> ObjectId {
+        Self::hash(Class::Page, file, &number.to_le_bytes())
+    }
+    /// Objects that a change of a file writes that is no overwrite of pages.
+    pub fn whole(file: &Handle) -> [ObjectId; 2] {
+        [Self::data(file), Self::size(file)]
     }
     /// Mode, owner, group, extended attributes of an object.
     pub fn attr(object: &Handle) -> ObjectId {

@@ -35,6 +35,16 @@ pub(crate) enum Mutant {
     DropWithoutSyncfs,
     /// C: the bound ignores what is in flight.
     CheckpointTooHigh,
+    /// Pages are announced as the whole file.
+    PagesTooCoarse,
+    /// Pages are announced without what stands for the whole file.
+    PagesTooFine,
+    /// Bytes that were read by pages have no hash.
+    PageHashNotKept,
+    /// An overwrite of pages sets the size that the file had.
+    PagesSetSize,
+    /// The rule of chains goes by files, also where records are of different pages.
+    ChainsOfFiles,
     /// R1: a look does not wait for slots.
     NoSlotWait,
     /// R1: a look is delivered without a refresh after it.
@@ -387,5 +397,10 @@ impl Mutant {
         Mutant::LeasesNotAwaited,
         Mutant::LookTorn,
         Mutant::TmpfsByStamps,
+        Mutant::PagesTooCoarse,
+        Mutant::PagesTooFine,
+        Mutant::PageHashNotKept,
+        Mutant::PagesSetSize,
+        Mutant::ChainsOfFiles,
     ];
 }

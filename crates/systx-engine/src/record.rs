@@ -5,12 +5,13 @@
 //! by another process (docs/protocol.md §3, U). Every step on names is one rename from or into its staging
 //! entry `tx/<id>/<slot>`.
 
-use crate::id::{ObjectId, Signature, TxId};
+use crate::id::{ObjectId, Signature, TxId, PAGE_BYTES};
+use crate::mutant::{self, Mutant};
 use serde::{Deserialize, Serialize, Serializer};
 use systx_os::{Handle, Stat, Timestamp};
 
 /// Version of the body's encoding; another one is refused.
-pub const BODY_VERSION: u16 = 10;
+pub const BODY_VERSION: u16 = 11;
 /// Bytes of a sector, the unit in which a patch is compared and applied.
 pub const SECTOR_BYTES: usize = 512;
 
@@ -261,9 +262,28 @@ pub struct Patch {
     /// an outsider's, even if there are as many of them. Of a file that is cut the first that go, of one that
     /// grows its last one; none where it can't be read.
     pub ends: Vec<u32>,
+    /// Set if the file's size and times are none of the record's business: when the program wrote. Both sizes are the
+    /// end of the last range then, and neither is expected or set; the file is at least that new afterwards.
+    pub by_pages: Option<Timestamp>,
 }
 
 impl Patch {
+    /// W and C of it: pages, and commutingly what is made of them; or all.
+    pub fn objects(&self) -> (Vec<ObjectId>, Option<ObjectId>) {
+        if self.by_pages.is_none() {
+            return (ObjectId::whole(&self.file).into(), None);
+        }
+        let written = self.pages().map(|page| ObjectId::page(&self.file, page)).collect();
+        (written, Some(ObjectId::data(&self.file)).filter(|_| !mutant::on(Mutant::PagesTooFine)))
+    }
+
+    /// Numbers of the pages that it changes; one may come twice.
+    pub fn pages(&self) -> impl Iterator<Item = u64> + '_ {
+        let of =
+            |range: &PatchRange| range.offset / PAGE_BYTES..(range.offset + range.len).div_ceil(PAGE_BYTES);
+        self.ranges.iter().flat_map(of)
+    }
+
     /// Where the first sector begins that holds an end of the old file: the new one, or the old one itself if
     /// the file grows.
     pub fn ends_at(&self) -> u64 {

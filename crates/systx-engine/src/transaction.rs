@@ -10,12 +10,13 @@ use crate::contention::{Age, Contention};
 use crate::domain::{Announced, Domain};
 use crate::id::{ObjectId, Objects, TxId};
 use crate::mutant::{self, Mutant};
-use crate::outcome::{Conflict, Options, Verb};
+use crate::outcome::{Conflict, Isolation, Options, Verb};
 use crate::workset::node::node_of;
 use crate::workset::Workset;
 use std::sync::Arc;
 use systx_os::{Errno, FileType, Os};
 
+pub use crate::facts::Grain;
 pub use crate::types::{Access, Attr, Caller, DirEntry, Node, SetAttr, SetTime};
 
 /// A transaction: private changes over the committed tree.
@@ -59,6 +60,14 @@ impl<O: Os> Transaction<O> {
             Ok(())
         } else {
             Err(Errno::CHILD.into())
+        }
+    }
+
+    /// Sets how much of a file the looks at names from here on make facts. One that reads what is committed, and claims
+    /// little anyway, goes by files.
+    pub fn look_by(&mut self, grain: Grain) {
+        if self.options.isolation == Isolation::Serializable {
+            self.workset.facts_mut().grain = grain;
         }
     }
 

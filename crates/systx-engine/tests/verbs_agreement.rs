@@ -8,7 +8,7 @@
 mod verbs_world;
 
 use systx_engine::domain::Most;
-use systx_engine::transaction::{Access, Node, SetAttr, SetTime, Transaction};
+use systx_engine::transaction::{Access, Grain, Node, SetAttr, SetTime, Transaction};
 use systx_os::{Errno, Fallocate, FileType, Linux, Open, Os, Rename, SetXattr, Timestamp};
 use verbs_world::*;
 
@@ -423,6 +423,10 @@ fn agree(base: std::path::PathBuf, seed: u64, steps: usize, parts: Parts) {
     let mut rng = fastrand::Rng::with_seed(seed);
     let untouched = real(&lower);
     let mut both = Both { t: begin(&domain), plain, os: Linux::new(), handles: Vec::new() };
+    // As the library does.
+    if seed % 4 < 2 {
+        both.t.look_by(Grain::Pages);
+    }
     if seed % 2 == 0 {
         // Nearly every access has to open its file again.
         both.t.hold_files(1);

@@ -47,7 +47,10 @@ impl Calling<'_> {
             }
         }
         self.settle()?;
-        let object = self.find(start, path, last)?;
+        let mut object = self.by_files(|calling| calling.find(start, path, last))?;
+        if let Object::Inside { node, attr, .. } = &mut object {
+            *attr = self.state.engine.getattr(*node)?;
+        }
         if let (true, Object::Inside { node, attr, .. }) = (may_be_alone, &object) {
             let open = &self.state.mounts[self.state.engine.mount_of(*node)];
             let is_directory = FileType::from_mode(attr.mode) == Some(FileType::Directory);
@@ -86,7 +89,7 @@ impl Calling<'_> {
     pub fn settle(&mut self) -> Answer<()> {
         let Some(alone) = self.state.alone.take() else { return Ok(()) };
         let last = if alone.path.1 == LinkAtEnd::Followed { Last::Follow } else { Last::Stay };
-        match self.find(&Start::WorkingDirectory, &alone.path.0, last) {
+        match self.by_files(|calling| calling.find(&Start::WorkingDirectory, &alone.path.0, last)) {
             Ok(Object::Inside { attr, .. }) if agree(&attr, &alone.stat) => Ok(()),
             Err(Fault::Ends(error)) => Err(Fault::Ends(error)),
             _ => Err(Fault::Ends(alone.conflict())),

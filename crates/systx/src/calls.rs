@@ -48,7 +48,7 @@ impl Calling<'_> {
     /// `EROFS` if the transaction does not serve it; `EACCES`.
     fn changeable(&mut self, dir: &Place) -> Answer<Inside> {
         let Place::Inside { node, .. } = dir else { return Err(Errno::ROFS.into()) };
-        let attr = self.state.engine.getattr(*node)?;
+        let attr = self.state.engine.rights(*node)?;
         self.may(*node, &attr, WRITE | SEARCH)?;
         Ok(Inside { node: *node, attr })
     }
@@ -76,7 +76,12 @@ impl Calling<'_> {
             () if options.create_new || options.no_follow => Last::Stay,
             () => Last::Follow,
         };
-        let end = self.walk(start, path, last)?;
+        // Both go by the end of the file.
+        let end = if options.truncate || options.append {
+            self.by_files(|calling| calling.walk(start, path, last))?
+        } else {
+            self.walk(start, path, last)?
+        };
         let object = match (&end.name, &end.object) {
             (Some(_), _) if creates && end.slash => return Err(Errno::ISDIR.into()),
             (Some(name), None) if creates => return self.create(&end.dir, name, options.mode, access),
@@ -130,7 +135,8 @@ impl Calling<'_> {
 
     /// open(2), read(2) to the end, close(2).
     pub fn read_whole(&mut self, start: &Start, path: &[u8]) -> Answer<Whole> {
-        let node = match self.open(start, path, &OpenOptions::new().read(true))? {
+        let opened = self.by_files(|calling| calling.open(start, path, &OpenOptions::new().read(true)));
+        let node = match opened? {
             Opened::Inside(node) => node,
             Opened::Outside(fd) => return Ok(Whole::Outside(fd)),
         };
@@ -205,7 +211,7 @@ impl Calling<'_> {
             Err(VerbError::Os(_)) => {}
             Err(error) => return Err(error.into()),
         }
-        let attr = self.state.engine.getattr(node)?;
+        let attr = self.state.engine.rights(node)?;
         // Most files have none, whoever asks.
         if attr.mode & permission::SET_IDS == 0 {
             return Ok(());

@@ -128,7 +128,7 @@ impl File {
     /// As fchmod(2).
     pub fn set_mode(&self, mode: u32) -> io::Result<()> {
         let inside = |calling: &mut Calling<'_>, node| {
-            let attr = calling.state.engine.getattr(node)?;
+            let attr = calling.state.engine.rights(node)?;
             calling.set_mode(node, &attr, mode)
         };
         self.call(inside, |_| Err(Errno::ROFS.into()))

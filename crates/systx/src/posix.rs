@@ -411,7 +411,7 @@ impl File {
         outside: Errno,
     ) -> io::Result<T> {
         let inside = |calling: &mut Calling<'_>, node| {
-            let attr = calling.state.engine.getattr(node)?;
+            let attr = calling.state.engine.rights(node)?;
             call(calling, node, &attr)
         };
         self.call(inside, |_| Err(outside.into()))

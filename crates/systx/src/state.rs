@@ -23,7 +23,7 @@ use systx_engine::contention::{self, Age};
 use systx_engine::id::Objects;
 use systx_engine::outcome::{Isolation, Verb, VerbError};
 use systx_engine::shown::Shown;
-use systx_engine::transaction::{Attr, Node, Transaction};
+use systx_engine::transaction::{Attr, Grain, Node, Transaction};
 use systx_os::caller::Caller;
 use systx_os::guest::GuestFd;
 use systx_os::outside::Outside;
@@ -218,6 +218,7 @@ impl Tx {
             // From here on the time counts for which the next try has priority.
             engine.will_be_tried_again();
         }
+        engine.look_by(Grain::Pages);
         let state = State {
             engine,
             mounts,
@@ -450,6 +451,14 @@ impl Calling<'_> {
             self.lend(node);
         }
         Ok(found)
+    }
+
+    /// Makes a call that shows size or times of the files that it looks at, so that they are facts at once.
+    pub fn by_files<T>(&mut self, call: impl FnOnce(&mut Self) -> T) -> T {
+        self.state.engine.look_by(Grain::Files);
+        let answer = call(self);
+        self.state.engine.look_by(Grain::Pages);
+        answer
     }
 
     fn lend(&mut self, node: Node) {

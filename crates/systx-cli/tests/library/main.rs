@@ -11,6 +11,7 @@ mod machine;
 mod manners;
 mod mutants;
 mod ordered;
+mod pages;
 mod parts;
 mod pause;
 mod rights;
@@ -48,6 +49,8 @@ fn main() {
             Some("stay") => watcher::play_stay(&place),
             Some("order-counted") => ordered::play_counted(&place),
             Some("parts") => parts::play(&place),
+            Some("pages") => pages::play(&place),
+            Some("pages-for-ever") => pages::play_for_ever(&place),
             _ => panic!("no role is called {role:?}"),
         }
         return;
@@ -60,6 +63,9 @@ fn main() {
         ("a_first_look_shows_what_is_there_and_holds_until_the_end", alone::first_looks),
         ("a_run_and_the_library_lose_no_update", beside_runs),
         ("threads_and_processes_lose_no_update", nobody_loses),
+        ("who_writes_different_pages_of_a_file_has_no_conflict_and_loses_nothing", pages::nobody_loses),
+        ("pages_beside_an_outsider_and_runs_lose_nothing", pages::beside_others),
+        ("pages_of_the_killed_are_whole", pages::killed),
         ("a_sum_is_kept_whoever_is_killed", killed),
         ("threads_of_killed_processes_keep_a_sum", killed_threads),
         ("a_sum_over_two_file_systems_is_kept_whoever_is_killed", killed_between),

@@ -19,7 +19,7 @@ impl<O: Os> Transaction<O> {
             (FileType::File, Side::After) => self.workset.read_bytes(ix, buf, at),
             (FileType::File, Side::Before) => match self.workset.lower_file(ix) {
                 Err(VerbError::Os(Errno::STALE)) if self.workset.facts().are_lost() => Ok(0),
-                file => self.workset.facts_mut().read(&*file?, buf, at),
+                file => self.workset.read_lower(ix, &*file?, buf, at),
             },
             (FileType::Symlink, _) => {
                 let target = self.readlink(version.node)?;

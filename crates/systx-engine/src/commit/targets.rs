@@ -1,17 +1,17 @@
 //! Files that a commit changes in place, opened for writing once it has its number (docs/protocol.md §3, V5).
 //!
-//! Guarantees: publication does not fail on opening them, and no commit loses a lease to it. A commit that takes
-//! out a file has a read lease on it meanwhile, and announces that it has read it; so no such commit is under way
-//! when one that changes the file has its number. Does not: wait for other commits.
+//! Guarantees: publication does not fail on opening them, and no commit loses a lease to it but one that changes other
+//! pages, which exchanges bytes then as beside an outsider. A commit that takes out a file has a read lease on it
+//! meanwhile, and announces that it has read it; so no such commit is under way when one that changes the file has its
+//! number. Does not: wait for other commits.
 
 use super::Commit;
 use crate::domain::Domain;
 use crate::mutant::{self, Mutant};
-use crate::objects::open_object;
+use crate::objects::{open_object, past_leases};
 use crate::outcome::{CommitError, Conflict, ConflictKind, Party};
 use crate::plan::Plan;
 use crate::record::{Act, Step};
-use crate::recovery::past_leases;
 use std::collections::HashMap;
 use std::sync::Arc;
 use systx_os::{Errno, Handle, Open, Os, Timestamp};
@@ -76,6 +76,11 @@ pub(super) fn open<O: Os>(
             Ok(Some(fd)) => fd,
             Ok(None) => {
                 let (what, with) = (ConflictKind::Removed, Party::Outsider);
+                return Err(CommitError::Conflict(Box::new(Conflict { path: path(), what, with })));
+            }
+            // Another commit, of other pages, is publishing them under its lease, and has been stopped.
+            Err(Errno::AGAIN) if patch.by_pages.is_some() => {
+                let (what, with) = (ConflictKind::HeldNow, Party::Unknown);
                 return Err(CommitError::Conflict(Box::new(Conflict { path: path(), what, with })));
             }
             Err(error) => {

@@ -7,11 +7,13 @@
 
 use crate::bytes::copy_from;
 use crate::facts::LowerFile;
+use crate::id::PAGE_BYTES;
 use crate::outcome::{Verb, VerbError};
 use crate::record::SECTOR_BYTES;
 use crate::workset::data::CHUNK_BYTES;
 use crate::workset::extents::Extent;
 use crate::workset::node::{Data, Ix};
+use crate::workset::pages;
 use crate::workset::Workset;
 use std::ops::{ControlFlow, Range};
 use std::sync::Arc;
@@ -49,6 +51,10 @@ impl Bytes {
 
     /// Those of a file with private bytes; `None`: it has none.
     pub(super) fn of<O: Os>(data: &Data<O>, before: u64, after: u64) -> Option<Box<Bytes>> {
+        if let Data::Pages(pages) = data {
+            let extents = pages::ranges(&pages.changed).map(|range| (range, Extent::Data)).collect();
+            return Some(Box::new(Bytes { before, after, extents }));
+        }
         let Data::Overlay(overlay) = data else {
             return (!matches!(data, Data::Base(_))).then(|| Box::new(Bytes::whole(before, after)));
         };
@@ -118,8 +124,14 @@ impl<O: Os> Committed<O> {
         if let Some(known) = workset.memory(self.ix).and_then(|memory| memory.before.as_ref()) {
             return Ok(copy_from(known, buf, at));
         }
+        let page = workset.changed_pages(self.ix).and_then(|changed| changed.get(&(at / PAGE_BYTES)));
+        let within = (at % PAGE_BYTES) as usize;
+        if let Some(known) = page.and_then(|page| page.before.get(within..within + buf.len())) {
+            buf.copy_from_slice(known);
+            return Ok(buf.len());
+        }
         let file = self.file(workset)?;
-        workset.facts_mut().read(&file, buf, at)
+        workset.read_lower(self.ix, &file, buf, at)
     }
 
     /// Where the next bytes stand that may be other than zeros.

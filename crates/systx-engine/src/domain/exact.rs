@@ -31,14 +31,19 @@ pub(crate) fn changed_by(steps: &[Step]) -> Objects {
             Act::Replace { before, tree, rewrites, .. } => {
                 goes(written, before, tree);
                 if rewrites.is_some() {
-                    written.push(ObjectId::data(before));
+                    written.extend(ObjectId::whole(before));
                 }
             }
-            Act::Patch(patch) => written.push(ObjectId::data(&patch.file)),
-            Act::Attr { object, changes, .. } => written.extend(changes.iter().filter_map(|c| match c {
-                Change::Times { mtime, .. } => mtime.map(|_| ObjectId::data(object)),
+            Act::Patch(patch) => {
+                let (pages, commuting) = patch.objects();
+                written.extend(pages);
+                changed.commuting.extend(commuting);
+            }
+            Act::Attr { object, changes, .. } => written.extend(changes.iter().flat_map(|c| match c {
+                Change::Times { mtime: Some(_), .. } => ObjectId::whole(object).to_vec(),
+                Change::Times { mtime: None, .. } => Vec::new(),
                 Change::Mode { .. } | Change::Owner { .. } | Change::Xattr { .. } => {
-                    Some(ObjectId::attr(object))
+                    vec![ObjectId::attr(object)]
                 }
             })),
         }

@@ -2,10 +2,10 @@
 
 use super::decide::{self, Bytes, Name, Stamps, Then};
 use super::lower_dir::visible_names;
-use super::{DataFact, Facts, Listing, Seen, Which};
+use super::{DataFact, Depth, Facts, Listing, Seen, Which};
 use crate::bytes::read_up_to;
 use crate::mutant::{self, Mutant};
-use crate::objects::{current_names, current_xattr};
+use crate::objects::{current_names, current_xattr, past_leases};
 use crate::outcome::ConflictKind;
 use crate::paths::join;
 use std::collections::HashMap;
@@ -16,10 +16,10 @@ use systx_os::{Dirent, Errno, Handle, Open, Os, Result, Sight, Stat};
 pub(crate) type OpenFiles<O> = HashMap<Handle, Arc<<O as Os>::Fd>>;
 
 /// A name with the object that it had, in its open directory.
-struct Place<'a, O: Os> {
-    seen: &'a Seen<O>,
-    dir: &'a O::Fd,
-    handle: &'a Handle,
+pub(super) struct Place<'a, O: Os> {
+    pub seen: &'a Seen<O>,
+    pub dir: &'a O::Fd,
+    pub handle: &'a Handle,
 }
 
 impl<O: Os> Clone for Place<'_, O> {
@@ -74,7 +74,8 @@ impl<O: Os> Facts<O> {
             Err(Errno::NOENT | Errno::STALE) => None,
             Err(e) => return Err(e),
         };
-        let then = seen.object.as_ref().map(|known| Then { stat: &known.stat, data: seen.data.as_deref() });
+        let (data, depth) = (seen.data.as_deref(), seen.depth);
+        let then = seen.object.as_ref().map(|known| Then { stat: &known.stat, data, depth });
         let stamps = if domain.info.file_stamps { Stamps::Trusted } else { Stamps::Coarse };
         let verdict = decide::name(then, now.as_ref(), stamps);
         let (Some(known), Some(now)) = (&seen.object, now) else {
@@ -87,11 +88,10 @@ impl<O: Os> Facts<O> {
         match verdict {
             Name::HoldsButBytes => {
                 let at = Place { seen, dir: &dir, handle };
-                let differ = match &seen.data {
-                    Some(data) => self.data_differs(at, data, &now, open)?,
-                    None => false,
+                return match &seen.data {
+                    Some(data) => self.data_differs(at, data, &now, open),
+                    None => Ok(None),
                 };
-                return Ok(differ.then_some(ConflictKind::ContentsInDoubt));
             }
             Name::Unclear => {}
             Name::Holds | Name::Differs(_) => return Ok(verdict.difference()),
@@ -99,56 +99,63 @@ impl<O: Os> Facts<O> {
         if !seen.name.is_empty() && os.handle_at(&dir, &seen.name).ok() != Some(*handle) {
             return Ok(Some(ConflictKind::NameReplaced));
         }
-        if let Some(what) = decide::attributes(&known.stat, &now) {
+        if let Some(what) = decide::attributes(&known.stat, &now, seen.depth) {
             return Ok(Some(what));
         }
         let at = Place { seen, dir: &dir, handle };
         if let Some(data) = &seen.data {
-            if self.data_differs(at, data, &now, open)? {
-                return Ok(Some(ConflictKind::ContentsInDoubt));
+            if let Some(what) = self.data_differs(at, data, &now, open)? {
+                return Ok(Some(what));
             }
         }
         self.xattrs_differ(at)
     }
 
     /// Bytes that were delivered are held by the stamp, or by their hash where the stamp can't be trusted.
-    fn data_differs(
+    pub(super) fn data_differs(
         &self,
         Place { seen, dir, handle }: Place<'_, O>,
         data: &DataFact,
         now: &Stat,
         open: &OpenFiles<O>,
-    ) -> Result<bool> {
-        match decide::bytes(data, now) {
-            Bytes::Same => return Ok(false),
-            Bytes::Differ => return Ok(true),
+    ) -> Result<Option<ConflictKind>> {
+        let differs = Ok(Some(ConflictKind::ContentsInDoubt));
+        match decide::bytes(data, now, seen.depth) {
+            Bytes::Same => return Ok(None),
+            Bytes::Differ => return differs,
             Bytes::ByHash => {}
         }
         let os = &self.domains[seen.dir.domain].os;
+        // A commit of other pages may be publishing them, under a lease.
+        let opened = || match seen.depth {
+            Depth::Whole => os.open(dir, &seen.name, Open::Read),
+            _ => past_leases(os, || Ok(()), || os.open(dir, &seen.name, Open::Read)),
+        };
         // Another open would break the lease that the commit holds on a file of its own.
         let fd = match open.get(handle) {
             Some(fd) => fd.clone(),
-            None => match os.open(dir, &seen.name, Open::Read) {
+            None => match opened() {
                 Ok(fd) => Arc::new(fd),
+                Err(Errno::AGAIN) if seen.depth != Depth::Whole => return Ok(Some(ConflictKind::HeldNow)),
                 // Gone, or under the lease of a process that may be writing; or, since the look at its name, something else
                 // has that: a link, a FIFO, a file that may not be read.
                 Err(Errno::NOENT | Errno::AGAIN | Errno::LOOP | Errno::NXIO | Errno::ACCESS) => {
-                    return Ok(true)
+                    return differs
                 }
                 Err(e) => return Err(e),
             },
         };
         if os.handle(&*fd)? != *handle {
-            return Ok(true);
+            return differs;
         }
         for read in &data.reads {
             let mut buf = vec![0; read.asked];
             let got = read_up_to(os, &*fd, &mut buf, read.offset)?;
             if xxhash_rust::xxh3::xxh3_128(&buf[..got]) != read.hash {
-                return Ok(true);
+                return differs;
             }
         }
-        Ok(false)
+        Ok(None)
     }
 
     fn xattrs_differ(&self, Place { seen, dir, handle }: Place<'_, O>) -> Result<Option<ConflictKind>> {

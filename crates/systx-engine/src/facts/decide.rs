@@ -3,7 +3,7 @@
 //! Owns: which differences count, and which of them is named. Guarantees: without a trusted stamp nothing is
 //! taken for unchanged that was not looked at. Does not: look (`compare`).
 
-use super::DataFact;
+use super::{DataFact, Depth};
 use crate::outcome::ConflictKind;
 use systx_os::{FileType, Stat, Timestamp};
 
@@ -12,6 +12,7 @@ use systx_os::{FileType, Stat, Timestamp};
 pub(super) struct Then<'a> {
     pub stat: &'a Stat,
     pub data: Option<&'a DataFact>,
+    pub depth: Depth,
 }
 
 /// The change times of a file system: trusted if they move with each change.
@@ -65,7 +66,7 @@ pub(super) fn name(then: Option<Then<'_>>, now: Option<&Stat>, stamps: Stamps) -
     let stamp: Timestamp = then.data.map_or(then.stat.ctime, |data| data.ctime);
     let unmoved = stamps == Stamps::Trusted && (now.ino, now.ctime) == (then.stat.ino, stamp);
     let hot = then.data.is_some_and(|data| data.hot);
-    if !unmoved || attributes(then.stat, now).is_some() {
+    if !unmoved || attributes(then.stat, now, then.depth).is_some() {
         Name::Unclear
     } else if hot {
         Name::HoldsButBytes
@@ -75,10 +76,11 @@ pub(super) fn name(then: Option<Then<'_>>, now: Option<&Stat>, stamps: Stamps) -
 }
 
 /// The first difference of the attributes of one object that are facts.
-pub(super) fn attributes(then: &Stat, now: &Stat) -> Option<ConflictKind> {
+pub(super) fn attributes(then: &Stat, now: &Stat, depth: Depth) -> Option<ConflictKind> {
+    let is_shown = depth == Depth::Whole && then.kind() == FileType::File;
     if (now.mode, now.uid, now.gid) != (then.mode, then.uid, then.gid) {
         Some(ConflictKind::ModeOrOwnerChanged)
-    } else if then.kind() == FileType::File && (now.size, now.mtime) != (then.size, then.mtime) {
+    } else if is_shown && (now.size, now.mtime) != (then.size, then.mtime) {
         Some(ConflictKind::ContentsChanged)
     } else if links(now) != links(then) {
         Some(ConflictKind::LinksChanged)
@@ -93,9 +95,18 @@ pub(super) fn links(stat: &Stat) -> Option<u32> {
     (stat.kind() != FileType::Directory).then_some(stat.nlink)
 }
 
-/// Compares the stamp under which bytes were delivered.
-pub(super) fn bytes(then: &DataFact, now: &Stat) -> Bytes {
-    if now.size != then.size {
+/// Compares the stamp under which bytes were delivered. A commit of other pages moves it, too, and a size that was not
+/// shown.
+pub(super) fn bytes(then: &DataFact, now: &Stat, depth: Depth) -> Bytes {
+    if depth != Depth::Whole {
+        let unread = then.reads.is_empty();
+        let unmoved = !then.hot && now.ctime == then.ctime;
+        if unread || unmoved {
+            Bytes::Same
+        } else {
+            Bytes::ByHash
+        }
+    } else if now.size != then.size {
         Bytes::Differ
     } else if then.hot {
         Bytes::ByHash
@@ -120,6 +131,7 @@ pub(super) fn listing(then: (u128, u128), now: (u128, u128)) -> Option<ConflictK
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::facts::DeliveredBytes;
 
     fn stat() -> Stat {
         let time = Timestamp { sec: 7, nsec: 0 };
@@ -146,7 +158,7 @@ mod tests {
     const LATER: Timestamp = Timestamp { sec: 8, nsec: 0 };
 
     fn data(stat: &Stat, hot: bool) -> DataFact {
-        DataFact { size: stat.size, ctime: stat.ctime, hot, reads: Vec::new() }
+        DataFact { size: stat.size, ctime: stat.ctime, hot, reads: Vec::new(), pages: Vec::new() }
     }
 
     /// A change, by its name, and the difference that is named.
@@ -176,13 +188,18 @@ mod tests {
         for (what, change, expected) in changes() {
             let (then, mut now) = (stat(), stat());
             change(&mut now);
-            assert_eq!(attributes(&then, &now), expected, "{what}");
+            assert_eq!(attributes(&then, &now, Depth::Whole), expected, "{what}");
+            // Size and time are not shown by a name, nor by pages.
+            let shown = expected.filter(|_| !matches!(what, "size" | "modification time"));
+            for depth in [Depth::Name, Depth::Pages] {
+                assert_eq!(attributes(&then, &now, depth), shown, "{what} {depth:?}");
+            }
             // A directory's size, time and number of links say nothing.
             let dir = FileType::Directory.mode_bits() | 0o755;
             let (then, mut now) = (Stat { mode: dir, ..then }, Stat { mode: dir, ..stat() });
             change(&mut now);
             let expected = expected.filter(|what| *what == ConflictKind::ModeOrOwnerChanged);
-            assert_eq!(attributes(&then, &now), expected, "{what} of a directory");
+            assert_eq!(attributes(&then, &now, Depth::Whole), expected, "{what} of a directory");
         }
     }
 
@@ -194,18 +211,22 @@ mod tests {
                     let (then, mut now) = (stat(), stat());
                     change(&mut now);
                     let data = hot.map(|hot| data(&then, hot));
-                    let seen = Then { stat: &then, data: data.as_ref() };
-                    let same = matches!(what, "nothing" | "access time");
-                    let holds = if hot == Some(true) { Name::HoldsButBytes } else { Name::Holds };
-                    let is_known = same && stamps == Stamps::Trusted;
-                    let expected = if is_known { holds } else { Name::Unclear };
-                    assert_eq!(name(Some(seen), Some(&now), stamps), expected, "{what} {stamps:?} {hot:?}");
+                    for depth in [Depth::Name, Depth::Pages, Depth::Whole] {
+                        let seen = Then { stat: &then, data: data.as_ref(), depth };
+                        let unshown = depth != Depth::Whole && matches!(what, "size" | "modification time");
+                        let same = matches!(what, "nothing" | "access time") || unshown;
+                        let holds = if hot == Some(true) { Name::HoldsButBytes } else { Name::Holds };
+                        let is_known = same && stamps == Stamps::Trusted;
+                        let expected = if is_known { holds } else { Name::Unclear };
+                        let found = name(Some(seen), Some(&now), stamps);
+                        assert_eq!(found, expected, "{what} {stamps:?} {hot:?} {depth:?}");
+                    }
                 }
             }
         }
         for stamps in [Stamps::Trusted, Stamps::Coarse] {
             let there = stat();
-            let seen = Then { stat: &there, data: None };
+            let seen = Then { stat: &there, data: None, depth: Depth::Whole };
             assert_eq!(name(None, None, stamps), Name::Holds);
             assert_eq!(name(None, Some(&there), stamps), Name::Differs(ConflictKind::NameMade));
             assert_eq!(name(Some(seen), None, stamps), Name::Differs(ConflictKind::NameRemoved));
@@ -222,8 +243,20 @@ mod tests {
                 "change time" => (Bytes::Differ, Bytes::ByHash),
                 _ => (Bytes::Same, Bytes::ByHash),
             };
-            assert_eq!(bytes(&data(&then, false), &now), cold, "{what}");
-            assert_eq!(bytes(&data(&then, true), &now), hot, "{what}");
+            assert_eq!(bytes(&data(&then, false), &now, Depth::Whole), cold, "{what}");
+            assert_eq!(bytes(&data(&then, true), &now, Depth::Whole), hot, "{what}");
+            // By pages neither the size nor another commit's stamp counts, but what was read does.
+            let moved = what == "change time";
+            let read = || vec![DeliveredBytes { offset: 0, asked: 1, hash: 0 }];
+            for (is_hot, reads, expected) in [
+                (false, Vec::new(), Bytes::Same),
+                (true, Vec::new(), Bytes::Same),
+                (false, read(), if moved { Bytes::ByHash } else { Bytes::Same }),
+                (true, read(), Bytes::ByHash),
+            ] {
+                let then = DataFact { reads, ..data(&then, is_hot) };
+                assert_eq!(bytes(&then, &now, Depth::Pages), expected, "{what}");
+            }
         }
     }
 

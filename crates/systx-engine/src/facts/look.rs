@@ -3,8 +3,8 @@
 use super::decide::{self, links};
 use super::lower_dir::visible_names;
 use super::{
-    Bytes, DataFact, DeliveredBytes, FactIx, Facts, Found, Known, Listing, Look, LowerDir, LowerFile, Name,
-    ReadOn, Seen, Which,
+    Bytes, DataFact, DeliveredBytes, Depth, FactIx, Facts, Found, Grain, Known, Listing, Look, LowerDir,
+    LowerFile, Name, ReadOn, Seen, Which,
 };
 use crate::acl::CAPABILITY;
 use crate::bytes::{copy_from, next_data, read_up_to};
@@ -76,6 +76,7 @@ impl<O: Os> Facts<O> {
             xattrs: None,
             stamped: false,
             claimed: false,
+            depth: Depth::Whole,
         });
         Ok((Found { fact, known }, dir))
     }
@@ -83,7 +84,7 @@ impl<O: Os> Facts<O> {
     /// First touch of a name: "this name is that object, with these attributes" or "this name is missing".
     ///
     /// Mode, owner and link count of the object are facts (that of a directory is not); of a regular file
-    /// size and modification time, too. Everything else that a stat shows is a value as of now.
+    /// size and modification time, too, if looks go by files. Everything else that a stat shows is a value as of now.
     pub fn entry(&mut self, dir: &Arc<LowerDir<O>>, name: &[u8]) -> Verb<Option<Found>> {
         self.entry_named(dir, &Name::from(name))
     }
@@ -103,7 +104,8 @@ impl<O: Os> Facts<O> {
         let known = found.map(|(handle, stat)| Arc::new(Known { handle, stat }));
         let object = known.clone();
         let (name, data, xattrs, claimed) = (name.clone(), None, None, true);
-        let fact = self.keep(Seen { dir, name, object, data, xattrs, stamped, claimed });
+        let depth = depth_of(object.as_ref().map(|known| &known.stat), self.grain);
+        let fact = self.keep(Seen { dir, name, object, data, xattrs, stamped, claimed, depth });
         for id in claims {
             self.claim(domain, id, fact);
         }
@@ -137,7 +139,8 @@ impl<O: Os> Facts<O> {
         look: impl Fn() -> Result<Option<T>>,
         known: impl Fn(&T) -> (Handle, Stat),
     ) -> Verb<(Option<T>, Vec<ObjectId>)> {
-        let claims = |found: &Option<T>| claims_of(dir, name, &found.as_ref().map(&known));
+        let grain = self.grain;
+        let claims = |found: &Option<T>| claims_of(dir, name, &found.as_ref().map(&known), grain);
         if let Some(found) = self.look_in_quiet(dir.domain, &look)? {
             let claims = claims(&found);
             return Ok((found, claims));
@@ -158,7 +161,11 @@ impl<O: Os> Facts<O> {
 
     /// Fast path of a first read, without waiting or refreshing. Valid if no commit was active before the
     /// read and no LSN was assigned during it; otherwise returns `None`.
-    fn look_in_quiet<T>(&self, domain: usize, look: impl FnOnce() -> Result<T>) -> Verb<Option<T>> {
+    pub(super) fn look_in_quiet<T>(
+        &self,
+        domain: usize,
+        look: impl FnOnce() -> Result<T>,
+    ) -> Verb<Option<T>> {
         if !self.domains[domain].is_quiet()? {
             return Ok(None);
         }
@@ -344,7 +351,9 @@ impl<O: Os> Facts<O> {
         let info = self.domains[domain].info;
         let path = self.path(fact);
         let is_first = self.seen[fact.0 as usize].data.is_none();
-        let (stat, hot) = self.touch(domain, &[ObjectId::data(&handle)], &|| path.clone(), |_| {
+        let by_pages = self.depth(fact) != Depth::Whole;
+        let touched = if by_pages { ObjectId::size(&handle) } else { id };
+        let (stat, hot) = self.touch(domain, &[touched], &|| path.clone(), |_| {
             if !is_first {
                 return Ok((os.stat(&fd)?, true));
             }
@@ -365,7 +374,9 @@ impl<O: Os> Facts<O> {
         if !self.lost && !is_known && os.handle(&fd)? != handle {
             return Err(self.changed(self.shown(fact), ConflictKind::ReplacedOrRemoved));
         }
-        if (stat.size, stat.mtime) != (first.size, first.mtime) && !self.lost {
+        if by_pages && !self.lost {
+            self.open_by_pages(fact, (&first, &stat), touched)?;
+        } else if (stat.size, stat.mtime) != (first.size, first.mtime) && !self.lost {
             return Err(self.changed(self.shown(fact), ConflictKind::ContentsChanged));
         }
         if is_first {
@@ -373,7 +384,8 @@ impl<O: Os> Facts<O> {
             if links(&stat) != links(&first) {
                 return Err(self.changed(self.shown(fact), ConflictKind::LinksChanged));
             }
-            let data = DataFact { size: stat.size, ctime: stat.ctime, hot, reads: Vec::new() };
+            let data =
+                DataFact { size: stat.size, ctime: stat.ctime, hot, reads: Vec::new(), pages: Vec::new() };
             self.seen[fact.0 as usize].data = Some(Box::new(data));
         }
         Ok(LowerFile { bytes: Bytes::File(fd), fact, size: stat.size, read_on: OnceLock::new() })
@@ -382,8 +394,10 @@ impl<O: Os> Facts<O> {
     /// Where the next bytes of a file stand that may be other than zeros, from an offset on.
     pub fn next_data(&self, file: &LowerFile<O>, offset: u64) -> Verb<u64> {
         let Bytes::File(fd) = &file.bytes else { return Ok(offset) };
-        // Where a store need not move the stamp, zeros are compared like other bytes.
-        if self.seen[file.fact.0 as usize].data.as_ref().is_none_or(|data| data.hot) {
+        // Where a store need not move the stamp, or need not be ours to see, zeros are compared like other bytes.
+        if self.depth(file.fact) != Depth::Whole
+            || self.seen[file.fact.0 as usize].data.as_ref().is_none_or(|data| data.hot)
+        {
             return Ok(offset);
         }
         Ok(next_data(self.os_of(file.fact), fd, offset))
@@ -397,6 +411,12 @@ impl<O: Os> Facts<O> {
             Bytes::Unclaimed(fd) => return self.read_unclaimed(file.fact, fd, buf, offset),
             Bytes::Copied(bytes) => return Ok(copy_from(bytes, buf, offset)),
         };
+        if self.depth(file.fact) == Depth::Pages && !self.lost {
+            if let Some(got) = self.read_pages(file.fact, fd, buf, offset)? {
+                return Ok(got);
+            }
+            self.whole(file.fact)?;
+        }
         let os = self.os_of(file.fact).clone();
         let seen = &self.seen[file.fact.0 as usize];
         let (Some(data), Some(handle)) = (&seen.data, seen.object.as_ref().map(|known| known.handle)) else {
@@ -442,16 +462,23 @@ impl<O: Os> Facts<O> {
 
     /// Reads bytes of a file as [`Facts::read`] does, if that takes nothing but the read itself: no commit is under way,
     /// and none came meanwhile. The caller need not have looked at the descriptor: that is done when it is closed.
-    pub(crate) fn read_on(&self, file: &LowerFile<O>, buf: &mut [u8], offset: u64) -> Option<usize> {
+    pub(crate) fn read_on(&mut self, file: &LowerFile<O>, buf: &mut [u8], offset: u64) -> Option<usize> {
         let Bytes::File(fd) = &file.bytes else { return None };
         let seen = &self.seen[file.fact.0 as usize];
         let data = seen.data.as_ref().filter(|data| !data.hot && !self.lost)?;
         let left = usize::try_from(data.size.saturating_sub(offset)).ok()?;
         let wanted = buf.len().min(left);
+        let pages = match seen.depth {
+            Depth::Whole => None,
+            _ => Some(self.new_pages(file.fact, buf.len(), offset)?),
+        };
         let os = self.os_of(file.fact);
         file.read_on.get_or_init(|| ReadOn { os: os.clone(), lost: self.lost_files.clone() });
         let look = || read_up_to(os, fd, &mut buf[..wanted], offset);
         let got = self.look_in_quiet(seen.dir.domain, look).ok()??;
+        if let Some(new) = pages.filter(|_| got == wanted) {
+            self.keep_pages(file.fact, new, offset, &buf[..got]);
+        }
         (got == wanted).then_some(got)
     }
 
@@ -504,7 +531,7 @@ impl<O: Os> Facts<O> {
         FactIx(self.seen.len() as u32 - 1)
     }
 
-    fn claim(&mut self, domain: usize, id: ObjectId, fact: FactIx) {
+    pub(super) fn claim(&mut self, domain: usize, id: ObjectId, fact: FactIx) {
         self.ids[domain].push(id, Which::Seen(fact.0));
     }
 }
@@ -557,18 +584,26 @@ fn look_knowing<O: Os>(domain: &Domain<O>, dir: &LowerDir<O>, fd: &O::Fd, name: 
 }
 
 fn is_same(then: &Stat, now: &Stat) -> bool {
-    let then = decide::Then { stat: then, data: None };
+    let then = decide::Then { stat: then, data: None, depth: Depth::Whole };
     let verdict = decide::name(Some(then), Some(now), decide::Stamps::Trusted);
     verdict == decide::Name::Holds || mutant::on(Mutant::KnownByName)
 }
 
+/// How much of an object a look at its name makes a fact.
+fn depth_of(stat: Option<&Stat>, grain: Grain) -> Depth {
+    match stat.map(Stat::kind) {
+        Some(FileType::File) if grain == Grain::Pages && !mutant::on(Mutant::PagesTooCoarse) => Depth::Name,
+        _ => Depth::Whole,
+    }
+}
+
 /// Which conflict objects a look at a name claims.
-fn claims_of<O: Os>(dir: &LowerDir<O>, name: &[u8], found: &Look) -> Vec<ObjectId> {
+fn claims_of<O: Os>(dir: &LowerDir<O>, name: &[u8], found: &Look, grain: Grain) -> Vec<ObjectId> {
     let mut claims = Vec::with_capacity(3);
     claims.push(ObjectId::entry(&dir.handle, name));
     if let Some((handle, stat)) = found {
         claims.push(ObjectId::attr(handle));
-        if stat.kind() == FileType::File {
+        if stat.kind() == FileType::File && depth_of(Some(stat), grain) == Depth::Whole {
             claims.push(ObjectId::data(handle));
         }
     }
@@ -583,7 +618,7 @@ fn claims_of<O: Os>(dir: &LowerDir<O>, name: &[u8], found: &Look) -> Vec<ObjectI
 /// Source: F_RDLCK is granted if and only if no process has (measured). Another user's file can't be leased:
 /// `EACCES`. tmpfs doesn't ask to be told of the first store into a page (vma_needs_dirty_tracking() in
 /// mm/mmap.c): one that was read through a shared mapping is writable at once.
-fn is_hot<O: Os>(os: &O, fd: &O::Fd, info: &FsInfo) -> bool {
+pub(super) fn is_hot<O: Os>(os: &O, fd: &O::Fd, info: &FsInfo) -> bool {
     if !info.leases || (info.kind == FsKind::Tmpfs && !mutant::on(Mutant::TmpfsByStamps)) {
         return true;
     }

@@ -10,6 +10,7 @@ mod compare;
 mod decide;
 mod look;
 mod lower_dir;
+mod pages;
 mod read_committed;
 mod reads;
 mod refresh;
@@ -21,6 +22,7 @@ pub(crate) use compare::OpenFiles;
 #[cfg(test)]
 pub(crate) use look::look_at;
 pub use lower_dir::LowerDir;
+pub(crate) use pages::PAGES_MAX;
 
 use crate::domain::Domain;
 use crate::id::{Lsn, ObjectId};
@@ -131,6 +133,28 @@ struct Seen<O: Os> {
     stamped: bool,
     /// True for a fact. Otherwise only the place of the last look: it is never compared.
     claimed: bool,
+    depth: Depth,
+}
+
+/// The part of an object that is a fact, beside name, mode, owner and links. Of all but regular files it is `Whole`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Depth {
+    /// No more than that: the program has not seen its size or times, nor bytes.
+    Name,
+    /// The bytes that were read.
+    Pages,
+    /// Size and times, too, and from here on bytes by the stamp where that proves something.
+    Whole,
+}
+
+/// The part of a regular file that a look at its name makes a fact.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Grain {
+    /// All: the caller is told size and times with the name.
+    #[default]
+    Files,
+    /// No more than its name: the caller asks for the rest ([`Transaction::getattr`](crate::transaction::Transaction)).
+    Pages,
 }
 
 /// The parts of a file's bytes that were read.
@@ -141,9 +165,12 @@ struct DataFact {
     /// delivered bytes count.
     hot: bool,
     reads: Vec<DeliveredBytes>,
+    /// Numbers of the pages that are claimed one by one.
+    pages: Vec<u64>,
 }
 
 /// Hash of bytes that were delivered.
+#[derive(PartialEq, Eq)]
 struct DeliveredBytes {
     offset: u64,
     asked: usize,
@@ -199,6 +226,10 @@ pub struct Facts<O: Os> {
     lost: bool,
     /// Of a file that was read, the program of this process has closed the descriptor.
     lost_files: Arc<AtomicBool>,
+    /// How many pages are claimed one by one.
+    pages: usize,
+    /// How much of a file the next look at a name claims.
+    pub(crate) grain: Grain,
     /// What it does where it would wait for another transaction.
     pub(crate) waiting: Waiting,
     /// Is called right behind the commit point, with nothing locked but the active entry.
@@ -231,6 +262,8 @@ impl<O: Os> Facts<O> {
             fixed,
             lost,
             lost_files: Arc::default(),
+            pages: 0,
+            grain: Grain::Files,
             waiting: Waiting::Waits,
             at_commit_point: None,
         }
@@ -287,6 +320,16 @@ impl<O: Os> Facts<O> {
         join(&dir.path, name)
     }
 
+    /// The object of a fact, as it is known by now.
+    pub(crate) fn found(&self, fact: FactIx) -> Option<Found> {
+        self.seen[fact.0 as usize].object.clone().map(|known| Found { fact, known })
+    }
+
+    /// Returns how much of a fact's object is one.
+    pub(crate) fn depth(&self, fact: FactIx) -> Depth {
+        self.seen[fact.0 as usize].depth
+    }
+
     /// Returns the path as people know it.
     pub(crate) fn shown(&self, fact: FactIx) -> Vec<u8> {
         self.domains[self.seen[fact.0 as usize].dir.domain].shown(&self.path(fact))
@@ -297,7 +340,12 @@ impl<O: Os> Facts<O> {
         let path = self.seen.iter().filter(|seen| seen.dir.domain == domain).find_map(|seen| {
             let of =
                 |handle: &Handle| [ObjectId::attr(handle), ObjectId::data(handle), ObjectId::listing(handle)];
-            let behind = seen.object.as_ref().is_some_and(|known| of(&known.handle).contains(&object));
+            let page = |handle: &Handle| {
+                let mut pages = seen.data.iter().flat_map(|data| &data.pages);
+                ObjectId::size(handle) == object || pages.any(|page| ObjectId::page(handle, *page) == object)
+            };
+            let is = |known: &Arc<Known>| of(&known.handle).contains(&object) || page(&known.handle);
+            let behind = seen.object.as_ref().is_some_and(is);
             if behind || ObjectId::entry(&seen.dir.handle, &seen.name) == object {
                 Some(join(&seen.dir.path, &seen.name))
             } else {

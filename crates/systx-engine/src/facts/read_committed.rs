@@ -6,7 +6,7 @@
 //! that are open ([`Watched`]).
 
 use super::lower_dir::visible_names;
-use super::{Bytes, FactIx, Facts, Found, Known, LowerDir, LowerFile, Name, Seen};
+use super::{Bytes, Depth, FactIx, Facts, Found, Known, LowerDir, LowerFile, Name, Seen};
 use crate::bytes::read_up_to;
 use crate::id::ObjectId;
 use crate::outcome::Verb;
@@ -159,7 +159,8 @@ impl<O: Os> Facts<O> {
     pub(crate) fn note_at(&mut self, dir: &Arc<LowerDir<O>>, name: &Name, known: Arc<Known>) -> Found {
         let (object, name) = (Some(known.clone()), name.clone());
         let (data, xattrs, stamped, claimed) = (None, None, false, false);
-        let fact = self.keep(Seen { dir: dir.clone(), name, object, data, xattrs, stamped, claimed });
+        let (dir, depth) = (dir.clone(), Depth::Whole);
+        let fact = self.keep(Seen { dir, name, object, data, xattrs, stamped, claimed, depth });
         Found { fact, known }
     }
 

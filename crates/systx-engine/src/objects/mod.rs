@@ -20,6 +20,11 @@ use systx_os::{Errno, FsKind, Handle, Open, Os, Result};
 /// one directory mostly follow each other.
 pub(crate) const DIRECTORIES_MAX: usize = 64;
 
+/// How often an open that meets a lease is tried again, and the pause between, in nanoseconds: a commit in flight and a
+/// reader's probe give theirs back soon, an outsider need not.
+const LEASE_ROUNDS: u32 = 50;
+const LEASE_PAUSE_NS: u64 = 1_000_000;
+
 /// This many entries have names that are only numbers.
 const SHORT_NAMES: u32 = 64;
 
@@ -278,6 +283,31 @@ pub(crate) fn links_max(kind: FsKind) -> u32 {
         FsKind::Btrfs => 65_535,
         FsKind::Tmpfs | FsKind::Other(_) => u32::MAX,
     }
+}
+
+/// Tries until no other process has a lease in the way: who reads a file, or looks at it, is soon done, and what was
+/// closed counts as open until the kernel comes to it (a view's private reads end that way).
+///
+/// Bounded, since an entry may be held meanwhile and an outsider may keep its lease for as long as it likes (I10).
+///
+/// # Errors
+///
+/// `EAGAIN` when the lease stays.
+pub(crate) fn past_leases<O: Os, T>(
+    os: &O,
+    meanwhile: impl Fn() -> Result<()>,
+    attempt: impl Fn() -> Result<T>,
+) -> Result<T> {
+    let rounds = if mutant::on(Mutant::LeasesNotAwaited) { 1 } else { LEASE_ROUNDS };
+    for _ in 1..rounds {
+        match attempt() {
+            Err(Errno::AGAIN) => {}
+            done => return done,
+        }
+        meanwhile()?;
+        os.pause(LEASE_PAUSE_NS);
+    }
+    attempt()
 }
 
 #[cfg(test)]

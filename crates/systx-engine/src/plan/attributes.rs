@@ -91,11 +91,13 @@ fn lower_changes<O: Os>(
     // Writing the bytes moves the time, also where the program has set it back.
     let kept = kept.or_else(|| draft.patched.contains(&ix).then_some(stat.mtime));
     let mtime = diff.and_then(|diff| diff.mtime).map(|mtime| mtime.new).or(kept);
+    // By pages it moves by itself: others that write to the file meanwhile move it, too.
+    let mtime = mtime.filter(|_| !draft.by_pages.contains(&ix));
     let atime = diff.and_then(|diff| diff.atime).map(|atime| atime.new);
     if atime.is_some() || mtime.is_some() {
         changes.push(Change::Times { atime, mtime, before: stat.mtime });
         if object.kind == FileType::File && mtime.is_some() {
-            draft.plan.written.push(ObjectId::data(&handle));
+            draft.plan.written.extend(ObjectId::whole(&handle));
         }
     }
     changes
@@ -120,6 +122,7 @@ pub(super) fn renew_time<O: Os>(workset: &Workset<O>, draft: &mut Draft<O>, ix: 
 /// compared. `None`: they can't be read, by a user who owns the file.
 fn hash_of<O: Os>(workset: &mut Workset<O>, draft: &mut Draft<O>, ix: Ix) -> Verb<Option<[u8; 32]>> {
     draft.now = Some(ix);
+    workset.whole(ix)?;
     let size = workset.attr(ix)?.size;
     let hash = BytesHash::of(size, |bytes, at| {
         let at = block_of(workset.next_data(ix, at)?).min(size);

@@ -7,6 +7,7 @@ use crate::bytes::sector_crc;
 use crate::diff::bytes::{each_difference, Bytes, Committed, Sector};
 use crate::diff::{Diff, ObjectDiff};
 use crate::id::ObjectId;
+use crate::mutant::{self, Mutant};
 use crate::outcome::{Verb, VerbError};
 use crate::plan::at_object;
 use crate::plan::attributes::renew_time;
@@ -84,7 +85,8 @@ pub(super) fn plan_data<O: Os>(workset: &mut Workset<O>, diff: &Diff, draft: &mu
         let ix = object.ix;
         draft.now = Some(ix);
         // Open once for everything that is asked of it here, and closed again: there may be very many.
-        let held = workset.object(ix).file.is_none() && workset.memory(ix).is_none();
+        let in_memory = workset.memory(ix).is_some() || workset.changed_pages(ix).is_some();
+        let held = workset.object(ix).file.is_none() && !in_memory;
         if held {
             workset.object_mut(ix).file = Some(workset.private_fd(ix)?);
         }
@@ -118,8 +120,11 @@ fn plan_file<O: Os>(
     }
     let ranges = patch_ranges(workset, draft, ix, bytes)?;
     if ranges.is_empty() && bytes.before == bytes.after {
+        // The time is set alone, whatever it is.
+        workset.whole(ix)?;
         return drop_copy(workset, draft, diff);
     }
+    let by_pages = workset.goes_by_pages(ix);
     let mut slot = Step::NO_SLOT;
     if ranges.iter().any(|range| range.source == Source::Slot) {
         draft.slot_patches.files += 1;
@@ -128,12 +133,23 @@ fn plan_file<O: Os>(
         no_slot_of(workset, draft, ix);
     }
     let at = at_object(workset, draft, ix)?;
-    let (size_before, size_after) = (bytes.before, bytes.after);
-    let mut patch = Patch { file: handle, size_before, size_after, ranges, ends: Vec::new() };
+    let (mut size_before, mut size_after) = (bytes.before, bytes.after);
+    let mut written = None;
+    if by_pages {
+        let end = ranges.last().map_or(0, |range| range.offset + range.len);
+        (size_before, size_after) =
+            if mutant::on(Mutant::PagesSetSize) { (size_before, size_after) } else { (end, end) };
+        written = workset.object(ix).over.as_ref().and_then(|over| over.mtime).or(Some(workset.now()));
+        draft.by_pages.insert(ix);
+    }
+    let mut patch =
+        Patch { file: handle, size_before, size_after, ranges, ends: Vec::new(), by_pages: written };
     patch.ends = old_ends(workset, ix, &patch)?;
+    let (written, commuting) = patch.objects();
     draft.patches.push(Step { slot, at, act: Act::Patch(patch) });
     draft.patched.insert(ix);
-    draft.plan.written.push(ObjectId::data(&handle));
+    draft.plan.written.extend(written);
+    draft.plan.commuting.extend(commuting);
     Ok(())
 }
 
@@ -210,9 +226,8 @@ fn plan_replacement<O: Os>(
     workset.os().utimens(&fd, Some(attr.atime), Some(attr.mtime))?;
     let (at, before, ours) =
         (at_object(workset, draft, ix)?, handle_of(workset, ix)?, workset.os().handle(&fd)?);
-    for id in [ObjectId::entry(&at.dir, &at.name), ObjectId::data(&before), ObjectId::attr(&before)] {
-        draft.plan.written.push(id);
-    }
+    draft.plan.written.extend([ObjectId::entry(&at.dir, &at.name), ObjectId::attr(&before)]);
+    draft.plan.written.extend(ObjectId::whole(&before));
     draft.slot_patches.files += 1;
     draft.replaced.insert(ix);
     // Written to, the file would leave the directory as it is.

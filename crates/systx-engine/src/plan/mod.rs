@@ -24,7 +24,7 @@ use crate::publish::times::changes_a_name;
 use crate::publish::tokens::Token;
 use crate::record::{At, DirectoryTime, Step};
 use crate::workset::node::{Ix, Reach};
-use crate::workset::Workset;
+use crate::workset::{pages, Workset};
 use std::collections::{HashMap, HashSet};
 use systx_os::{Errno, Handle, Os, Timestamp};
 
@@ -89,6 +89,8 @@ struct Draft<O: Os> {
     slot_patches: Staged,
     /// Files changed in place.
     patched: HashSet<Ix>,
+    /// Those of which single pages are, whatever becomes of the rest.
+    by_pages: HashSet<Ix>,
     /// Files whose private copy takes their place: it has their attributes already.
     replaced: HashSet<Ix>,
     /// Directories that come by a REPLACE: xfs moves the time of what is exchanged between directories.
@@ -126,6 +128,7 @@ impl<O: Os> Draft<O> {
             inline_left,
             slot_patches: Staged::default(),
             patched: HashSet::new(),
+            by_pages: HashSet::new(),
             replaced: HashSet::new(),
             exchanged: HashSet::new(),
             renewed: HashMap::new(),
@@ -177,7 +180,10 @@ pub(crate) fn plan<O: Os>(workset: &mut Workset<O>) -> Result<Vec<(Plan, Directo
     }
     let mut inline_left = INLINE_BYTES_MAX;
     let mut plans = Vec::with_capacity(workset.mounts().len());
-    let diffs = Diff::of(workset).map_err(|(ix, error)| failed(workset, Some(ix), error))?;
+    let mut diffs = Diff::of(workset).map_err(|(ix, error)| failed(workset, Some(ix), error))?;
+    if makes_whole(workset, &diffs).map_err(|error| failed(workset, None, error))? {
+        diffs = Diff::of(workset).map_err(|(ix, error)| failed(workset, Some(ix), error))?;
+    }
     for (mount, diff) in diffs.iter().enumerate() {
         let mut draft = Draft::new(mount, inline_left);
         fill(workset, diff, &mut draft).map_err(|error| failed(workset, draft.now, error))?;
@@ -185,6 +191,19 @@ pub(crate) fn plan<O: Os>(workset: &mut Workset<O>) -> Result<Vec<(Plan, Directo
         plans.push(draft.finish());
     }
     Ok(plans)
+}
+
+/// Makes the files that are moved or removed facts as a whole: the steps compare them as such; and those whose last
+/// sector is written that the end cuts: the record knows it as far as the file goes, so that must be known. Returns true
+/// if one was none.
+fn makes_whole<O: Os>(workset: &mut Workset<O>, diffs: &[Diff]) -> Verb<bool> {
+    let moves = diffs.iter().flat_map(|diff| &diff.moves);
+    let moved = moves.filter(|(_, moves)| !moves.lost.is_empty()).map(|(ix, _)| *ix);
+    let objects = diffs.iter().flat_map(|diff| &diff.objects).map(|object| object.ix);
+    let ends = objects.filter(|ix| workset.changed_pages(*ix).is_some_and(pages::write_end));
+    let by_pages: Vec<Ix> = moved.chain(ends).filter(|ix| workset.goes_by_pages(*ix)).collect();
+    by_pages.iter().try_for_each(|ix| workset.whole(*ix))?;
+    Ok(!by_pages.is_empty())
 }
 
 fn failed<O: Os>(workset: &Workset<O>, at: Option<Ix>, error: VerbError) -> CommitError {

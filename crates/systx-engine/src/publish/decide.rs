@@ -560,7 +560,7 @@ mod tests {
         let before = Before::Zeros;
         let range = PatchRange { offset: 0, len: 1, source: Source::Hole, before };
         let file = Handle::new(0, &[]).expect("short");
-        Patch { file, size_before, size_after, ranges: vec![range], ends: Vec::new() }
+        Patch { file, size_before, size_after, ranges: vec![range], ends: Vec::new(), by_pages: None }
     }
 
     #[test]

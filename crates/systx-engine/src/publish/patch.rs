@@ -10,11 +10,11 @@ use super::site::{OldEnds, Pass, Site};
 use crate::bytes::{read_up_to, sector_crc, write_all};
 use crate::invariant::invariant;
 use crate::mutant::{self, Mutant};
-use crate::objects::slot_name;
+use crate::objects::{past_leases, slot_name};
 use crate::outcome::ConflictCopyKind;
 use crate::record::{Patch, PatchRange, Source, Step, SECTOR_BYTES};
 use std::sync::Arc;
-use systx_os::{Errno, Fallocate, Lease, Open, Os, Result};
+use systx_os::{Errno, Fallocate, Lease, Open, Os, Result, Timestamp};
 
 /// Consecutive bytes of a chunk.
 type Run = std::ops::Range<usize>;
@@ -61,7 +61,12 @@ pub(super) fn patch<O: Os>(site: &mut Site<'_, O>, n: usize, step: &Step, patch:
     let stamp = if moved && !mutant::on(Mutant::CutsUnseen) { Stamp::Moved } else { Stamp::AsNoted };
     let ends = compares_ends(site, patch);
     let state = Target { stamp, resize, size: found, sharing, pass: site.pass, ends };
-    let verdict = state.verdict(file.answer(state.question(), size)?);
+    let verdict = match patch.by_pages {
+        // The size is none of its business.
+        Some(_) if mutant::on(Mutant::PagesSetSize) => Verdict::Set,
+        Some(_) => Verdict::Keep,
+        None => state.verdict(file.answer(state.question(), size)?),
+    };
     if verdict == Verdict::SetAside {
         drop(lease);
         return refused::set_aside_for_good(site, n, step);
@@ -74,6 +79,14 @@ pub(super) fn patch<O: Os>(site: &mut Site<'_, O>, n: usize, step: &Step, patch:
     theirs |= file.write_up_to(end_in_place(site, patch, verdict))?;
     if verdict == Verdict::Append {
         theirs |= file.append()?;
+    }
+    // In this life writing the bytes has moved the time; a power loss may have taken that and left them.
+    let older = |written: &Timestamp| {
+        redo && stat.mtime < *written && os.stat(&target).is_ok_and(|now| now.mtime == stat.mtime)
+    };
+    if patch.by_pages.is_some_and(|written| older(&written)) {
+        // Of another user's file it can't be set.
+        let _ = os.utimens(&target, None, patch.by_pages);
     }
     drop(lease);
     if stays_open {
@@ -138,7 +151,8 @@ fn end_in_place<O: Os>(site: &Site<'_, O>, patch: &Patch, verdict: Verdict) -> u
 /// The file, opened for writing; `None` when it is gone.
 fn open_target<O: Os>(site: &Site<'_, O>, step: &Step, patch: &Patch) -> Result<Option<O::Fd>> {
     let (os, at) = (site.os, &step.at);
-    let open = |how| site.open(&patch.file, &at.path, &at.name, how);
+    // A commit of other pages may be publishing them, under a lease.
+    let open = |how| past_leases(os, || Ok(()), || site.open(&patch.file, &at.path, &at.name, how));
     match open(Open::ReadWrite) {
         Err(Errno::ACCESS) => open(Open::Path)?.map(|found| open_for_writing(os, &found)).transpose(),
         opened => opened,

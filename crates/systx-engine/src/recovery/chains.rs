@@ -27,7 +27,7 @@ const SECTORS_MAX: usize = 1 << 20;
 /// Up to which record, by its place in the log, steps are left out.
 #[derive(Default)]
 pub(super) struct Chains {
-    bytes: HashMap<Handle, usize>,
+    bytes: HashMap<Handle, Vec<(usize, Span)>>,
     attributes: HashMap<Handle, usize>,
     /// How many records change the bytes of a file, or make it.
     changes: HashMap<Handle, usize>,
@@ -55,12 +55,15 @@ impl Chains {
     ///
     /// All records before the break are, not only the last one: the state that one found may be there again.
     pub fn leave(&self, n: usize, act: &Act) -> bool {
-        let until = match act {
-            Act::Patch(patch) => self.bytes.get(&patch.file),
-            Act::Attr { object, .. } => self.attributes.get(object),
-            _ => None,
-        };
-        until.is_some_and(|until| n == *until || (n < *until && !mutant::on(Mutant::ShortChains)))
+        let reaches = |until: usize| n == until || (n < until && !mutant::on(Mutant::ShortChains));
+        match act {
+            Act::Patch(patch) => {
+                let ends = self.bytes.get(&patch.file).map(Vec::as_slice).unwrap_or_default();
+                ends.iter().any(|(until, span)| reaches(*until) && span.meets(&Span::of(patch)))
+            }
+            Act::Attr { object, .. } => self.attributes.get(object).is_some_and(|until| reaches(*until)),
+            _ => false,
+        }
     }
 
     /// Of all records that are to be redone, from the last to the first. `goes`: whether a record with a body
@@ -88,8 +91,11 @@ impl Chains {
                             let dir = os.open(&area.tx, name.as_bytes(), Open::Directory)?;
                             os.open(&dir, &slot_name(step.slot), Open::Read)
                         };
-                        if next.patch_differs(os, patch, slot) {
-                            chains.end_bytes(n, patch.file);
+                        // A record before one that is left out is left out, too: that one may have restored what it expects.
+                        if chains.leave(n, &step.act) {
+                            chains.bytes.entry(patch.file).or_default().push((n, Span::of(patch)));
+                        } else if next.patch_differs(os, patch, slot) {
+                            chains.end_bytes(n, patch);
                         }
                         // After the comparison: from here on this record's *before* is what an earlier one must leave.
                         next.expects_patch(patch);
@@ -114,15 +120,38 @@ impl Chains {
         Ok(chains)
     }
 
-    fn end_bytes(&mut self, n: usize, file: Handle) {
-        // The first that is met is the last one of the log.
-        self.bytes.entry(file).or_insert(n);
+    fn end_bytes(&mut self, n: usize, patch: &Patch) {
+        self.bytes.entry(patch.file).or_default().push((n, Span::of(patch)));
         // An outsider that changed the bytes may have changed the attributes between the same two records.
-        self.end_attributes(n, file);
+        self.end_attributes(n, patch.file);
     }
 
     fn end_attributes(&mut self, n: usize, object: Handle) {
+        // The first that is met is the last one of the log.
         self.attributes.entry(object).or_insert(n);
+    }
+}
+
+/// The part of a file that a patch is about. A record of other pages may be published after one behind it in the log has
+/// found the file changed, and need not be on the disk.
+enum Span {
+    All,
+    Pages(Vec<u64>),
+}
+
+impl Span {
+    fn of(patch: &Patch) -> Span {
+        match patch.by_pages {
+            Some(_) if !mutant::on(Mutant::ChainsOfFiles) => Span::Pages(patch.pages().collect()),
+            _ => Span::All,
+        }
+    }
+
+    fn meets(&self, other: &Span) -> bool {
+        match (self, other) {
+            (Span::Pages(pages), Span::Pages(others)) => pages.iter().any(|page| others.contains(page)),
+            _ => true,
+        }
     }
 }
 
@@ -140,7 +169,8 @@ struct Next {
 impl Next {
     /// Returns true if a later record has found other bytes, or another size, than this one left.
     fn patch_differs<O: Os>(&self, os: &O, patch: &Patch, slot: impl Fn() -> Result<O::Fd, Errno>) -> bool {
-        if self.sizes.get(&patch.file).is_some_and(|size| *size != patch.size_after) {
+        let sized = patch.by_pages.is_none();
+        if sized && self.sizes.get(&patch.file).is_some_and(|size| *size != patch.size_after) {
             return true;
         }
         let Some(expected) = self.sectors.get(&patch.file).filter(|sectors| !sectors.is_empty()) else {
@@ -170,7 +200,9 @@ impl Next {
     }
 
     fn expects_patch(&mut self, patch: &Patch) {
-        self.sizes.insert(patch.file, patch.size_before);
+        if patch.by_pages.is_none() {
+            self.sizes.insert(patch.file, patch.size_before);
+        }
         let sectors_of = self.sectors.entry(patch.file).or_default();
         for range in &patch.ranges {
             for (n, sector) in sectors(range).enumerate() {

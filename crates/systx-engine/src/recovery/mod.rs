@@ -22,6 +22,5 @@ pub use crate::outcome::Recovered;
 pub(crate) use logs::{kept_for, Decision, Logs};
 pub use open::{open_all, open_all_doubting, open_existing, Existing};
 pub(crate) use owner::help;
-pub(crate) use wait::past_leases;
 #[cfg(test)]
 pub(crate) use wait::MOMENT_NS;

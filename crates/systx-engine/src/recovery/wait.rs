@@ -5,7 +5,7 @@ use crate::domain::layout::SLOTS;
 use crate::domain::waits::{self, Entry, Hold, Owner, Wait};
 use crate::domain::{Domain, InFlight, SlotIx, SlotState, PROBE_NS};
 use crate::id::{Footprint, ObjectId, Objects};
-use crate::mutant::{self, Mutant};
+use crate::objects::past_leases;
 use crate::outcome::{ConflictKind, Party, Recovered, Waiting};
 use systx_os::{Errno, Os, Result};
 use tracing::{debug_span, trace};
@@ -13,11 +13,6 @@ use tracing::{debug_span, trace};
 /// Wait this long (ns) before decoding the other commit's record to rule out a Bloom-filter false positive.
 /// Most commits finish sooner.
 pub(crate) const MOMENT_NS: u64 = 5_000_000;
-/// How often an open that meets a lease is tried again, and the pause between, in nanoseconds: a commit in flight and a
-/// reader's probe give theirs back soon, an outsider need not.
-const LEASE_ROUNDS: u32 = 50;
-const LEASE_PAUSE_NS: u64 = 1_000_000;
-
 /// A transaction in flight for which there is no point in waiting: its end may take any time.
 pub(crate) struct Stuck {
     /// Owner of the transaction.
@@ -26,31 +21,6 @@ pub(crate) struct Stuck {
     pub what: ConflictKind,
     /// Objects that it has read and written.
     pub footprint: Footprint,
-}
-
-/// Tries until no other process has a lease in the way: who reads a file, or looks at it, is soon done, and what was
-/// closed counts as open until the kernel comes to it (a view's private reads end that way).
-///
-/// Bounded, since an entry may be held meanwhile and an outsider may keep its lease for as long as it likes (I10).
-///
-/// # Errors
-///
-/// `EAGAIN` when the lease stays.
-pub(crate) fn past_leases<O: Os, T>(
-    os: &O,
-    meanwhile: impl Fn() -> Result<()>,
-    attempt: impl Fn() -> Result<T>,
-) -> Result<T> {
-    let rounds = if mutant::on(Mutant::LeasesNotAwaited) { 1 } else { LEASE_ROUNDS };
-    for _ in 1..rounds {
-        match attempt() {
-            Err(Errno::AGAIN) => {}
-            done => return done,
-        }
-        meanwhile()?;
-        os.pause(LEASE_PAUSE_NS);
-    }
-    attempt()
 }
 
 impl<O: Os> Domain<O> {

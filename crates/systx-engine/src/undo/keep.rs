@@ -345,7 +345,7 @@ fn range<O: Os>(
             let mut done = 0;
             while from + done < to {
                 let len = buf.len().min((to - from - done) as usize);
-                let got = t.workset.facts_mut().read(&file, &mut buf[..len], from + done)?;
+                let got = t.workset.read_lower(ix, &file, &mut buf[..len], from + done)?;
                 if got == 0 {
                     break;
                 }

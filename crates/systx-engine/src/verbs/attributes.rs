@@ -18,6 +18,15 @@ impl<O: Os> Transaction<O> {
         self.ours()?;
         let ix = self.workset.ix(node);
         self.workset.renew(ix)?;
+        self.workset.whole(ix)?;
+        self.workset.attr(ix)
+    }
+
+    /// Attributes for a caller that looks at type, mode and owner only: size and times of a file are no facts by that.
+    pub fn rights(&mut self, node: Node) -> Verb<Attr> {
+        self.ours()?;
+        let ix = self.workset.ix(node);
+        self.workset.renew(ix)?;
         self.workset.attr(ix)
     }
 
@@ -26,6 +35,9 @@ impl<O: Os> Transaction<O> {
         self.ours()?;
         let ix = self.workset.ix(node);
         self.workset.may_change(ix)?;
+        if set.size.is_some() || set.atime.is_some() || set.mtime.is_some() {
+            self.workset.whole(ix)?;
+        }
         let kind = self.workset.object(ix).kind;
         // Objects in there are finished with their owner's rights.
         if (set.uid.is_some() || set.gid.is_some()) && self.workset.is_a_sub_area(ix) {

@@ -55,6 +55,7 @@ impl<O: Os> Transaction<O> {
         self.workset.close_unclaimed(ix);
         match &mut self.workset.object_mut(ix).data {
             Data::Base(file) => *file = None,
+            Data::Pages(pages) => pages.lower = None,
             Data::Overlay(overlay) => overlay.lower = None,
             Data::Private(_) | Data::Memory(_) => {}
         }
@@ -72,7 +73,7 @@ impl<O: Os> Transaction<O> {
         }
         let object = self.workset.object(ix);
         match &object.data {
-            Data::Overlay(_) | Data::Memory(_) => None,
+            Data::Overlay(_) | Data::Pages(_) | Data::Memory(_) => None,
             Data::Base(_) if !object.is_staged() => None,
             _ => object.file.as_deref(),
         }
@@ -95,7 +96,8 @@ impl<O: Os> Transaction<O> {
         let ix = regular(&self.workset, node).ok()?;
         match &self.workset.object(ix).data {
             Data::Base(Some(file)) if i64::try_from(offset).is_ok() => {
-                self.workset.facts().read_on(file, buf, offset)
+                let file = file.clone();
+                self.workset.facts_mut().read_on(&file, buf, offset)
             }
             _ => None,
         }
@@ -121,6 +123,7 @@ impl<O: Os> Transaction<O> {
     pub fn append(&mut self, node: Node, bytes: &[u8]) -> Verb<(u64, usize)> {
         self.ours()?;
         let ix = regular(&self.workset, node)?;
+        self.workset.whole(ix)?;
         let end = self.workset.attr(ix)?.size;
         Ok((end, self.write_at(node, bytes, end)?))
     }
@@ -176,6 +179,7 @@ impl<O: Os> Transaction<O> {
         if source == target && !apart {
             return Err(Errno::INVAL.into());
         }
+        self.workset.whole(source)?;
         let size = self.workset.attr(source)?.size;
         let len = len.min(size.saturating_sub(from_offset)).min(COPY_RANGE_BYTES_MAX);
         if len == 0 {
@@ -211,6 +215,8 @@ impl<O: Os> Transaction<O> {
         if let Some(fd) = self.workset.whole_fd(ix, Access::Read)? {
             return Ok(self.workset.os().seek(&fd, offset, to)?);
         }
+        self.workset.whole(ix)?;
+        self.workset.leave_pages(ix)?;
         if let Some(size) = self.workset.memory(ix).map(|m| m.bytes.len() as u64) {
             return if offset < size {
                 Ok(if to == Seek::Hole { size } else { offset })
@@ -244,7 +250,7 @@ fn prepare_open<O: Os>(workset: &mut Workset<O>, ix: Ix, access: Access, truncat
     } else if access != Access::Read && !truncate {
         workset.may_change(ix)?;
         let small = workset.object(ix).lower.as_ref().is_some_and(|l| l.stat.size <= COPY_BYTES_MAX);
-        if small && matches!(workset.object(ix).data, Data::Base(_)) {
+        if small && matches!(workset.object(ix).data, Data::Base(_)) && !workset.goes_by_pages(ix) {
             workset.make_changeable(ix)?;
         }
     }

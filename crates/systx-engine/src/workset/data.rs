@@ -1,9 +1,9 @@
 //! Bytes of regular files.
 //!
-//! A staged file has its own. A lower file is in one of four states: *base* (the committed file's bytes),
-//! *memory* (a small file that is to be changed: memory.rs), *private* (a file in a slot has them all: made
-//! by the first wish to change a file of middle size, or by truncation to nothing), *overlay* (a large file:
-//! a sparse file in a slot has what changed, at the same offsets). Guarantees: the committed file is never
+//! A staged file has its own. A lower file is in one of five states: *base* (the committed file's bytes),
+//! *pages* (some were overwritten: pages.rs), *memory* (a small file that is to be changed: memory.rs), *private* (a
+//! file in a slot has them all: made by the first wish to change a file of middle size, or by truncation to nothing),
+//! *overlay* (a large file: a sparse file in a slot has what changed, at the same offsets). Guarantees: the committed file is never
 //! written to; its bytes come from facts. A private file has the modification time of the committed one until
 //! it is written to.
 
@@ -38,6 +38,7 @@ impl<O: Os> Workset<O> {
                 Data::Base(file) => {
                     (*file, object.file) = (None, None);
                 }
+                Data::Pages(pages) => pages.lower = None,
                 Data::Overlay(overlay) => overlay.lower = None,
                 Data::Private(_) | Data::Memory(_) => {}
             }
@@ -59,6 +60,7 @@ impl<O: Os> Workset<O> {
         let object = self.object(ix);
         let known = match &object.data {
             Data::Base(file) => file,
+            Data::Pages(pages) => &pages.lower,
             Data::Overlay(overlay) => &overlay.lower,
             Data::Private(_) | Data::Memory(_) => &None,
         };
@@ -71,10 +73,12 @@ impl<O: Os> Workset<O> {
             return self.lower_file_now(ix, fact);
         }
         let file = Arc::new(self.facts.open(fact)?);
+        self.know_again(ix);
         let object = self.object_mut(ix);
         let keep = object.opens > 0;
         match &mut object.data {
             Data::Base(known) if keep => *known = Some(file.clone()),
+            Data::Pages(pages) => pages.lower = Some(file.clone()),
             Data::Overlay(overlay) => overlay.lower = Some(file.clone()),
             _ => return Ok(file),
         }
@@ -88,7 +92,9 @@ impl<O: Os> Workset<O> {
         match (&object.data, &object.lower) {
             (Data::Base(None), Some(lower)) if !self.is_unclaimed(ix) => {
                 let fact = lower.fact;
-                Ok(Arc::new(self.facts.open_for_a_moment(fact)?))
+                let file = self.facts.open_for_a_moment(fact)?;
+                self.know_again(ix);
+                Ok(Arc::new(file))
             }
             _ => self.lower_file(ix),
         }
@@ -226,6 +232,8 @@ impl<O: Os> Workset<O> {
     pub(crate) fn make_changeable(&mut self, ix: Ix) -> Verb<()> {
         self.may_change(ix)?;
         self.before_bytes(ix)?;
+        self.whole(ix)?;
+        self.leave_pages(ix)?;
         let object = self.object(ix);
         match (&object.lower, &object.data) {
             (Some(lower), Data::Base(_)) if lower.stat.size <= COPY_BYTES_MAX => {
@@ -244,9 +252,12 @@ impl<O: Os> Workset<O> {
         if let Some(memory) = self.memory(ix) {
             return Ok(copy_from(&memory.bytes, buf, offset));
         }
+        if self.changed_pages(ix).is_some() {
+            return self.read_pages(ix, buf, offset);
+        }
         let Data::Overlay(overlay) = &self.object(ix).data else {
             let file = self.lower_file(ix)?;
-            return self.facts.read(&file, buf, offset);
+            return self.read_lower(ix, &file, buf, offset);
         };
         let end = overlay.size.min(offset.saturating_add(buf.len() as u64));
         if end <= offset {
@@ -264,7 +275,7 @@ impl<O: Os> Workset<O> {
                 }
                 None => {
                     let file = self.lower_file(ix)?;
-                    self.facts.read(&file, &mut buf[part], range.start)?;
+                    self.read_lower(ix, &file, &mut buf[part], range.start)?;
                 }
             }
         }
@@ -276,7 +287,7 @@ impl<O: Os> Workset<O> {
         if let Some(fd) = self.whole_fd(ix, Access::Read)? {
             return Ok(next_data(&self.os, &fd, offset));
         }
-        if self.memory(ix).is_some() {
+        if self.memory(ix).is_some() || self.changed_pages(ix).is_some() {
             return Ok(offset);
         }
         let (pieces, end) = match &self.object(ix).data {
@@ -305,6 +316,9 @@ impl<O: Os> Workset<O> {
 
     /// Writes at `offset`; may be short.
     pub(crate) fn write_bytes(&mut self, ix: Ix, bytes: &[u8], offset: u64) -> Verb<usize> {
+        if self.write_pages(ix, bytes, offset)? {
+            return Ok(bytes.len());
+        }
         self.make_changeable(ix)?;
         let end =
             offset.checked_add(bytes.len() as u64).filter(|e| *e <= i64::MAX as u64).ok_or(Errno::FBIG)?;
@@ -345,6 +359,8 @@ impl<O: Os> Workset<O> {
             return Err(Errno::INVAL.into());
         }
         self.before_bytes(ix)?;
+        self.whole(ix)?;
+        self.leave_pages(ix)?;
         let object = self.object(ix);
         if let (Some(lower), Data::Base(_)) = (&object.lower, &object.data) {
             let same = lower.stat.size == size && size > 0;

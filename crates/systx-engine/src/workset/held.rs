@@ -114,6 +114,7 @@ impl<O: Os> Workset<O> {
         object.file = None;
         match &mut object.data {
             Data::Base(file) => *file = None,
+            Data::Pages(pages) => pages.lower = None,
             Data::Overlay(overlay) => overlay.lower = None,
             Data::Private(_) | Data::Memory(_) => {}
         }

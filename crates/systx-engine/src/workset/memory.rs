@@ -118,6 +118,7 @@ impl<O: Os> Workset<O> {
 
     /// Moves bytes from memory to a file in a slot.
     pub(crate) fn spill(&mut self, ix: Ix) -> Verb<()> {
+        self.spill_pages(ix)?;
         let Some(memory) = self.memory(ix) else { return Ok(()) };
         let (size, replaced) = (memory.bytes.len(), memory.replaced);
         let (slot, fd) = self.private_file(ix)?;

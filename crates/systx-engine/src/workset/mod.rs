@@ -16,6 +16,7 @@ mod inherited;
 pub(crate) mod memory;
 pub(crate) mod names;
 pub(crate) mod node;
+pub(crate) mod pages;
 pub(crate) mod read_committed;
 pub(crate) mod savepoint;
 pub(crate) mod staging;

@@ -5,6 +5,7 @@
 //! of this directory.
 
 use super::extents::Extents;
+use super::pages::Pages;
 use crate::acl;
 use crate::facts::{Found, Known, LowerDir, LowerFile, Name};
 use crate::types::Node;
@@ -213,6 +214,8 @@ impl Overrides {
 pub(crate) enum Data<O: Os> {
     /// In the committed file; its descriptor while the node is open.
     Base(Option<Arc<LowerFile<O>>>),
+    /// Some pages in memory.
+    Pages(Box<Pages<O>>),
     /// All in memory.
     Memory(Box<Memory>),
     /// All in a slot.
@@ -242,7 +245,7 @@ impl<O: Os> Data<O> {
     /// The slot that holds private bytes.
     pub fn slot(&self) -> u32 {
         match self {
-            Data::Base(_) | Data::Memory(_) => NO_SLOT,
+            Data::Base(_) | Data::Pages(_) | Data::Memory(_) => NO_SLOT,
             Data::Private(p) => p.slot,
             Data::Overlay(o) => o.slot,
         }

@@ -7,6 +7,7 @@
 
 use super::data::CHUNK_BYTES;
 use super::extents::{Extent, Extents};
+use super::pages::{Changed, Pages};
 use super::Workset;
 use crate::acl::each_list_once;
 use crate::bytes::{read_up_to, write_all};
@@ -82,6 +83,7 @@ struct StagedBefore {
 /// Bytes of a file. Copies are in slots of their own.
 enum BytesBefore {
     Base,
+    Pages(Changed),
     Memory(Box<Memory>),
     Whole { private: Option<Private>, size: u64, copy: u32 },
     Overlay { slot: u32, extents: Extents, size: u64, copy: u32 },
@@ -90,7 +92,7 @@ enum BytesBefore {
 impl BytesBefore {
     fn copy(&self) -> Option<u32> {
         match self {
-            BytesBefore::Base | BytesBefore::Memory(_) => None,
+            BytesBefore::Base | BytesBefore::Pages(_) | BytesBefore::Memory(_) => None,
             BytesBefore::Whole { copy, .. } | BytesBefore::Overlay { copy, .. } => Some(*copy),
         }
     }
@@ -215,6 +217,7 @@ impl<O: Os> Workset<O> {
         let bytes = match &object.data {
             _ if object.is_staged() => self.copy_whole(ix, None)?,
             Data::Base(_) => BytesBefore::Base,
+            Data::Pages(pages) => BytesBefore::Pages(pages.changed.clone()),
             Data::Memory(memory) => BytesBefore::Memory(memory.clone()),
             Data::Private(private) => {
                 let private = (**private).clone();
@@ -364,13 +367,14 @@ impl<O: Os> Workset<O> {
                         self.copy_range(&from, &to, 0..*size)?;
                         self.os.truncate(&to, *size)?;
                     }
-                    BytesBefore::Base | BytesBefore::Memory(_) => {}
+                    BytesBefore::Base | BytesBefore::Pages(_) | BytesBefore::Memory(_) => {}
                 }
             }
             self.clear_slot(mount, copy)?;
         }
         let data = match bytes {
             BytesBefore::Base => Data::Base(None),
+            BytesBefore::Pages(changed) => Data::Pages(Box::new(Pages { lower: None, changed })),
             BytesBefore::Memory(memory) => Data::Memory(memory),
             BytesBefore::Whole { private: Some(private), .. } => Data::Private(Box::new(private)),
             BytesBefore::Whole { private: None, .. } => return Ok(()),

@@ -156,7 +156,7 @@ impl Cooperation {
             Announced::Exactly => objects.to_vec(),
             Announced::AsPages if self.is(Mutant::PagesTooFine) => objects.to_vec(),
             Announced::AsPages => [objects, &[WHOLE_WRITTEN]].concat(),
-            Announced::AsWhole => vec![WHOLE_READ, WHOLE_WRITTEN],
+            Announced::AsWhole => vec![WHOLE_READ],
         }
     }
 

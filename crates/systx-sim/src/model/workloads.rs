@@ -54,12 +54,9 @@ const fn whole(reads: &'static [u8], writes: &'static [u8]) -> Program {
 /// Objects 0 to 2 are the pages of one file. An append is to its size what a new name is to a listing, so those that
 /// nobody reads are in [`WORKLOADS`] already.
 ///
-/// The engine does not follow this model yet; it announces a file's data as one object. To follow it, it needs: for a
-/// regular file the objects page *n*, [`WHOLE_WRITTEN`], [`WHOLE_READ`] and size instead of data (one that reads or
-/// writes more pages than a filter takes announces itself as a whole); a look at a name that claims size and times only
-/// once they are shown; hashes of the pages that are read, as a commit of other pages moves the stamp, which then
-/// proves nothing of an outsider; a PATCH that asks only for the size that it relies on, and one that appends behind
-/// whatever end it finds.
+/// In the engine [`WHOLE_READ`] is the object data, and [`WHOLE_WRITTEN`] the object size, for the library's transactions;
+/// those of a view announce every file as a whole. It does not follow the model in appends yet: they announce the whole
+/// file, and conflict. For them it would need a PATCH that appends behind whatever end it finds.
 pub const PAGES: [Workload; 5] = [
     Workload {
         name: "different pages",

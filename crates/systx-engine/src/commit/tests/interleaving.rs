@@ -3,7 +3,7 @@
 //! doomed or cut off, too.
 //!
 //! A list is a file of numbers, changed in place or replaced by a rename, or a directory with a file an
-//! element.
+//! element; or a page of a file, or what is behind its pages.
 //!
 //! `SYSTX_LONG=1` runs a hundred times the seeds; `SYSTX_SEED=<n>` one, `SYSTX_SEED=<from>..<to>` those.
 
@@ -11,11 +11,11 @@ mod watched;
 
 use super::world::open;
 use crate::domain::{Domain, Most, Place, SlotInfo, SlotState, Who};
-use crate::id::{Footprint, TxId};
+use crate::id::{Footprint, TxId, PAGE_BYTES};
 use crate::mutant;
 use crate::outcome::{CommitError, Durability, Options, Party, Verb, VerbError};
 use crate::recovery::MOMENT_NS;
-use crate::transaction::{Access, Caller, Node, Transaction};
+use crate::transaction::{Access, Caller, Grain, Node, Transaction};
 use std::collections::{BTreeMap, HashSet};
 use std::sync::{Arc, Mutex};
 use systx_os::{FsKind, Os, Rename};
@@ -27,6 +27,10 @@ const FILES: [&str; 2] = ["f0", "f1"];
 const DIRECTORIES: [&str; 2] = ["d0", "d1"];
 /// The first two are a list of each kind.
 const KEYS: [&str; 4] = ["f0", "d0", "f1", "d1"];
+/// Pages of one file, and the rest of it.
+const PAGES: [&str; 4] = ["p0", "p1", "tail", "p2"];
+/// Number of those pages.
+const PAGES_LEN: u64 = 3;
 const ME: Caller = Caller { uid: 0, gid: 0, umask: 0o022 };
 
 /// Ingredients of a run.
@@ -54,6 +58,18 @@ struct Setting {
     clocks: bool,
     /// Some stand still for longer than others wait without asking why; and every filter of a slot holds everything.
     stops: bool,
+    /// The lists are [`PAGES`].
+    pages: bool,
+}
+
+impl Setting {
+    fn all(&self) -> [&'static str; 4] {
+        if self.pages {
+            PAGES
+        } else {
+            KEYS
+        }
+    }
 }
 
 /// One clock, and everything that any transaction saw.
@@ -112,7 +128,9 @@ impl Log {
 fn machine(seed: u64) -> (Machine, Arc<Domain<SimOs>>) {
     let machine = Machine::new(seed, &[systx_sim::machine::FsSpec::new(FsKind::Ext4)]);
     let files = FILES.iter().map(|f| (*f, Plant::File(b"")));
-    let objects: Vec<_> = files.chain(DIRECTORIES.iter().map(|d| (*d, Plant::Dir))).collect();
+    let blank = vec![b' '; (PAGES_LEN * PAGE_BYTES) as usize];
+    let pages = [("pages", Plant::File(&blank))];
+    let objects: Vec<_> = files.chain(DIRECTORIES.iter().map(|d| (*d, Plant::Dir))).chain(pages).collect();
     machine.plant(0, &objects).expect("planting");
     machine.settle();
     machine.set_word_points(false);
@@ -143,14 +161,24 @@ fn node(t: &mut Transaction<SimOs>, key: &str) -> Verb<Node> {
     Ok(t.lookup(root, key.as_bytes())?.unwrap_or_else(|| panic!("{key} is missing")).0)
 }
 
+/// The file of a list, and where that is in it.
+fn place(key: &str) -> (&str, u64) {
+    match key.strip_prefix('p') {
+        Some(page) => ("pages", page.parse::<u64>().expect("a number") * PAGE_BYTES),
+        None if key == "tail" => ("pages", PAGES_LEN * PAGE_BYTES),
+        None => (key, 0),
+    }
+}
+
 fn read(t: &mut Transaction<SimOs>, key: &str) -> Verb<Vec<u64>> {
-    let node = node(t, key)?;
+    let (file, at) = place(key);
+    let node = node(t, file)?;
     if key.starts_with('d') {
         return Ok(in_order(t.readdir(node)?.iter().map(|entry| &*entry.name)));
     }
     t.open(node, Access::Read, false)?;
     let mut text = vec![0; 4096];
-    let got = t.read_at(node, &mut text, 0)?;
+    let got = t.read_at(node, &mut text, at)?;
     t.close(node);
     Ok(numbers(&text[..got]))
 }
@@ -162,6 +190,21 @@ fn append(t: &mut Transaction<SimOs>, key: &str, list: &[u64], value: u64, repla
         t.create(dir, format!("{:04}-{value}", list.len()).as_bytes(), 0o644, ME)?;
         return Ok(());
     }
+    let text: String = list.iter().chain([&value]).map(|n| format!("{n} ")).collect();
+    if let ("pages", at) = place(key) {
+        let file = node(t, "pages")?;
+        if replace {
+            // Size and times are shown.
+            t.getattr(file)?;
+        }
+        t.open(file, Access::Write, false)?;
+        match key {
+            "tail" => drop(t.append(file, format!("{value} ").as_bytes())?),
+            _ => drop(t.write_at(file, text.as_bytes(), at)?),
+        }
+        t.close(file);
+        return Ok(());
+    }
     if !replace {
         let file = node(t, key)?;
         t.open(file, Access::ReadWrite, false)?;
@@ -169,7 +212,6 @@ fn append(t: &mut Transaction<SimOs>, key: &str, list: &[u64], value: u64, repla
         t.close(file);
         return Ok(());
     }
-    let text: String = list.iter().chain([&value]).map(|n| format!("{n} ")).collect();
     let temporary = format!("tmp{value}");
     let (file, _) = t.create(root, temporary.as_bytes(), 0o644, ME)?;
     t.open(file, Access::Write, false)?;
@@ -194,8 +236,11 @@ fn transaction(
     let mut body = || -> Verb<Transaction<SimOs>> {
         let mut t = Transaction::begin(os.clone(), vec![domain.clone()], options.clone())?;
         log.number(at, t.id());
+        if set.pages {
+            t.look_by(Grain::Pages);
+        }
         for _ in 0..rng.u8(1..4) {
-            let key = KEYS[rng.usize(0..set.keys)];
+            let key = set.all()[rng.usize(0..set.keys)];
             let list = read(&mut t, key)?;
             log.op(at, Op::Read { key: key.into(), list: list.clone() });
             if set.power.is_none() {
@@ -412,6 +457,11 @@ fn finals(machine: &Machine) -> BTreeMap<String, Vec<u64>> {
         let names = tree.keys().filter_map(|path| path.strip_prefix(&below)).map(str::as_bytes);
         finals.insert(key.to_owned(), in_order(names));
     }
+    for key in PAGES {
+        let text = &tree["pages"].content[place(key).1 as usize..];
+        let end = if key == "tail" { text.len() } else { PAGE_BYTES as usize };
+        finals.insert(key.to_owned(), numbers(&text[..end]));
+    }
     finals
 }
 
@@ -470,6 +520,7 @@ const USUAL: Setting = Setting {
     falls: 0,
     clocks: false,
     stops: false,
+    pages: false,
 };
 
 #[test]
@@ -512,6 +563,22 @@ fn interleaved_transactions_are_so_when_processes_are_killed_and_others_finish()
     judged(40, Setting { none: 30, kills: true, ..USUAL });
 }
 
+#[test]
+fn transactions_on_pages_of_a_file_are_strictly_serializable_and_opaque() {
+    judged(30, PAGED);
+    judged(30, Setting { none: 50, ..PAGED });
+    judged(100, Setting { pages: true, ..RANKED });
+    judged(15, Setting { words: true, transactions: 2, clients: 3, none: 50, ..PAGED });
+    judged(30, Setting { stops: true, none: 50, ..PAGED });
+}
+
+#[test]
+fn transactions_on_pages_of_a_file_are_so_when_processes_are_killed_and_others_finish() {
+    judged(60, Setting { none: 30, kills: true, ..PAGED });
+}
+
+const PAGED: Setting = Setting { pages: true, ..USUAL };
+
 /// No run of these takes longer, with clocks that agree.
 const LONGEST_NS: u64 = 60_000_000_000;
 
@@ -549,7 +616,12 @@ fn interleaved_transactions_are_so_when_who_waits_goes_by_records_instead_of_fil
 
 #[test]
 fn no_commit_that_was_reported_is_lost_with_the_power() {
-    let set = Setting { clients: 3, ..USUAL };
+    for set in [USUAL, PAGED].map(|set| Setting { clients: 3, ..set }) {
+        none_is_lost(set);
+    }
+}
+
+fn none_is_lost(set: Setting) {
     for seed in seeds(40) {
         let whole = run(seed, set).points;
         let power = Some(fastrand::Rng::with_seed(seed).u64(0..whole));
@@ -566,7 +638,12 @@ fn no_commit_that_was_reported_is_lost_with_the_power() {
 
 #[test]
 fn no_durable_commit_survives_what_it_builds_on() {
-    let set = Setting { clients: 3, none: 60, ..USUAL };
+    for set in [USUAL, PAGED].map(|set| Setting { clients: 3, none: 60, ..set }) {
+        none_survives_its_base(set);
+    }
+}
+
+fn none_survives_its_base(set: Setting) {
     for seed in seeds(40) {
         let whole = run(seed, set).points;
         let power = Some(fastrand::Rng::with_seed(seed).u64(whole / 4..whole));

@@ -27,6 +27,7 @@ mod log_end;
 mod lost;
 mod mutants;
 mod outsider;
+mod pages;
 mod put_back;
 mod redone;
 mod reference;

@@ -39,6 +39,24 @@ fn check_of(mutant: Mutant) -> Check {
             "interleaving::interleaved_transactions_are_strictly_serializable_and_opaque",
             "overlap, and are in flight at one time",
         ),
+        Mutant::PagesTooCoarse => {
+            check("pages::who_writes_different_pages_of_a_file_does_not_conflict", "conflict on w/f")
+        }
+        Mutant::PagesTooFine => check(
+            "interleaving::transactions_on_pages_of_a_file_are_strictly_serializable_and_opaque",
+            EITHER,
+        ),
+        Mutant::PageHashNotKept => check(
+            "pages::an_outsider_on_a_page_that_was_read_is_a_conflict_and_on_another_one_stays",
+            "was read, and changed",
+        ),
+        Mutant::PagesSetSize => {
+            check("pages::what_was_appended_meanwhile_stays_behind_an_overwrite", "cut off, or left out")
+        }
+        Mutant::ChainsOfFiles => check(
+            "pages::a_page_is_redone_though_an_outsider_came_between_records_of_another_one",
+            "a page that was committed is lost",
+        ),
         // F compares everything that was read.
         Mutant::NoV3 => Check {
             with: Some(Mutant::NoFinalLook),
@@ -554,6 +572,11 @@ noticed! {
     a_table_that_outlives_its_mount_is_noticed: TableOutlivesMount,
     a_table_older_than_its_log_is_noticed: LogOverwritten,
     a_redo_on_a_full_disk_that_is_repeated_is_noticed: FullForgets,
+    pages_that_are_announced_as_the_file_are_noticed: PagesTooCoarse,
+    pages_that_are_announced_without_the_file_are_noticed: PagesTooFine,
+    a_page_that_was_read_without_a_hash_is_noticed: PageHashNotKept,
+    an_overwrite_of_pages_that_sets_a_size_is_noticed: PagesSetSize,
+    a_chain_of_one_page_that_breaks_off_another_one_is_noticed: ChainsOfFiles,
     a_stale_table_that_another_one_opens_is_noticed: StaleFirst,
     a_number_that_is_given_twice_is_noticed: NextNotRaised,
     signs_of_different_kinds_that_are_compared_are_noticed: KindsMixed,

@@ -135,6 +135,7 @@ fn patch(file: systx_os::Handle, old: &[u8], new: &[u8]) -> Patch {
         size_after: new.len() as u64,
         ranges: vec![range],
         ends: Vec::new(),
+        by_pages: None,
     }
 }
 

@@ -156,6 +156,7 @@ impl Maker<'_> {
             size_after: after.len() as u64,
             ranges: vec![range],
             ends: Vec::new(),
+            by_pages: None,
         };
         self.step(if inline { Step::NO_SLOT } else { slot }, name, Act::Patch(patch));
         self.plan.written.push(ObjectId::data(&file.handle));

@@ -1,0 +1,430 @@
+//! Transactions on different pages of one file, at one time: beside one another, killed and cut off at every call, with
+//! outsiders, and redone.
+
+use super::world::*;
+use crate::domain::Domain;
+use crate::id::PAGE_BYTES;
+use crate::outcome::{CommitError, Committed, ConflictKind, Durability, Options, Recovered, Verb, VerbError};
+use crate::transaction::{Access, Grain, Node, Transaction};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::Arc;
+use systx_os::{FsKind, Open, Os};
+use systx_sim::machine::{run_process, Crash, Machine, Plant, SimOs};
+
+const KINDS: [FsKind; 4] = [FsKind::Ext4, FsKind::Xfs, FsKind::Btrfs, FsKind::Tmpfs];
+/// Three pages, and a part of a fourth one.
+const LEN: usize = 3 * PAGE_BYTES as usize + 700;
+
+fn world(kind: FsKind) -> Machine {
+    let machine = machine(kind);
+    machine.plant(0, &[("w/f", Plant::File(&[b'.'; LEN])), ("w/g", Plant::File(b"g"))]).expect("planting");
+    machine.settle();
+    machine.advance_ns(60_000_000_000);
+    machine
+}
+
+fn copy(machine: &Machine) -> Machine {
+    let copy = machine.fork();
+    copy.set_word_points(false);
+    copy
+}
+
+fn begin(domain: &Arc<Domain<SimOs>>, durability: Durability) -> Verb<(Transaction<SimOs>, Node)> {
+    let options = Options { durability, ..Options::default() };
+    let mut t = Transaction::begin(domain.os.clone(), vec![domain.clone()], options)?;
+    t.look_by(Grain::Pages);
+    let node = named(&mut t, b"f")?;
+    Ok((t, node))
+}
+
+fn named(t: &mut Transaction<SimOs>, name: &[u8]) -> Verb<Node> {
+    let root = t.root(0);
+    let (w, _) = t.lookup(root, b"w")?.expect("it is there");
+    Ok(t.lookup(w, name)?.expect("it is there").0)
+}
+
+fn write(t: &mut Transaction<SimOs>, node: Node, page: u64, text: &[u8]) -> Verb<()> {
+    t.open(node, Access::ReadWrite, false)?;
+    t.write_at(node, text, page * PAGE_BYTES + 100)?;
+    t.close(node);
+    Ok(())
+}
+
+fn read(t: &mut Transaction<SimOs>, node: Node, page: u64) -> Verb<Vec<u8>> {
+    t.open(node, Access::Read, false)?;
+    let mut bytes = vec![0; 200];
+    let got = t.read_at(node, &mut bytes, page * PAGE_BYTES)?;
+    t.close(node);
+    bytes.truncate(got);
+    Ok(bytes)
+}
+
+/// A whole transaction that writes to one page.
+fn commit(domain: &Arc<Domain<SimOs>>, page: u64, text: &[u8]) -> Result<Committed, CommitError> {
+    let failed = |e: VerbError| crate::commit::aborted(e);
+    let (mut t, node) = begin(domain, Durability::Durable).map_err(failed)?;
+    match write(&mut t, node, page, text) {
+        Ok(()) => t.commit(),
+        Err(error) => {
+            t.abort();
+            Err(failed(error))
+        }
+    }
+}
+
+fn committed(done: Result<Committed, CommitError>) {
+    let done = done.unwrap_or_else(|error| panic!("{error}"));
+    assert!(done.conflict_copies.is_empty() && done.pending.is_none(), "{done:?}");
+}
+
+fn content(machine: &Machine) -> Vec<u8> {
+    machine.look(0, "w/f").expect("it is there").content
+}
+
+fn has(machine: &Machine, page: u64, text: &[u8]) -> bool {
+    content(machine)[(page * PAGE_BYTES) as usize + 100..].starts_with(text)
+}
+
+fn recover(machine: &Machine) -> Recovered {
+    let os = machine.spawn("recovery");
+    let done = run_process(&os, || {
+        let domain = open(&os).expect("opens");
+        let aside = domain.kept_aside().expect("readable");
+        assert!(aside.is_empty(), "displaced without an outsider: {aside:?}");
+        domain.finish_dead().expect("recovers")
+    });
+    os.exit();
+    done.expect("lives")
+}
+
+fn crashes() -> impl Iterator<Item = (u64, Crash)> {
+    Crash::WORST.into_iter().chain([Crash::Random; 2]).enumerate().map(|(seed, crash)| (seed as u64, crash))
+}
+
+/// Two transactions in one process, one within the other.
+fn within(kind: FsKind, work: impl FnOnce(&Machine, &Arc<Domain<SimOs>>)) {
+    let machine = copy(&world(kind));
+    let os = machine.spawn("owner");
+    run_process(&os, || work(&machine, &open(&os).expect("opens"))).expect("lives");
+}
+
+#[test]
+fn who_writes_different_pages_of_a_file_does_not_conflict() {
+    for kind in KINDS {
+        for durability in [Durability::Durable, Durability::None] {
+            within(kind, |machine, domain| {
+                let (mut t, node) = begin(domain, durability).expect("begins");
+                write(&mut t, node, 0, b"first").expect("writes");
+                for n in 1..4 {
+                    committed(commit(domain, n, b"other"));
+                }
+                assert_eq!(read(&mut t, node, 0).expect("reads")[100..105], *b"first");
+                committed(t.commit());
+                for n in 0..4 {
+                    assert!(has(machine, n, if n == 0 { b"first" } else { b"other" }), "{kind:?}: page {n}");
+                }
+                assert_eq!(content(machine).len(), LEN);
+            });
+        }
+    }
+}
+
+/// Whatever the other one has read or been shown of the file.
+#[test]
+fn what_is_read_of_a_file_conflicts_with_a_write_to_it_and_with_no_other_one() {
+    type Part = fn(&mut Transaction<SimOs>, Node) -> Verb<()>;
+    let parts: [(&str, Part, [bool; 4]); 6] = [
+        ("its name", |_, _| Ok(()), [false; 4]),
+        ("the second page", |t, f| read(t, f, 1).map(drop), [false, true, false, false]),
+        (
+            "the end",
+            |t, f| read(t, f, 3).map(|bytes| assert_eq!(bytes.len(), 200)),
+            [false, false, false, true],
+        ),
+        ("size and times", |t, f| t.getattr(f).map(drop), [true; 4]),
+        (
+            "all of it",
+            |t, f| {
+                t.open(f, Access::Read, false)?;
+                let got = t.read_at(f, &mut vec![0; 2 * LEN], 0)?;
+                t.close(f);
+                assert_eq!(got, LEN);
+                Ok(())
+            },
+            [true; 4],
+        ),
+        ("append", |t, f| t.append(f, b"behind").map(drop), [true; 4]),
+    ];
+    for (kind, (what, part, expected)) in KINDS.into_iter().flat_map(|k| parts.map(|part| (k, part))) {
+        for page in 0..4 {
+            within(kind, |_, domain| {
+                let (mut t, node) = begin(domain, Durability::Durable).expect("begins");
+                part(&mut t, node).expect("works");
+                committed(commit(domain, page, b"other"));
+                let g = named(&mut t, b"g");
+                let ended = g.and_then(|g| write_whole(&mut t, g)).map_err(crate::commit::aborted);
+                let ended = ended.and_then(|()| t.commit());
+                let conflict = matches!(ended, Err(CommitError::Conflict(_)));
+                assert_eq!(conflict, expected[page as usize], "{kind:?}: {what}, page {page}: {ended:?}");
+            });
+        }
+    }
+}
+
+fn write_whole(t: &mut Transaction<SimOs>, node: Node) -> Verb<()> {
+    t.open(node, Access::Write, true)?;
+    t.write_at(node, b"new", 0)?;
+    t.close(node);
+    Ok(())
+}
+
+/// The file is longer than the writer knows when it comes to its end, or commits.
+#[test]
+fn what_was_appended_meanwhile_stays_behind_an_overwrite() {
+    // Where the other one writes last, beside page 0: nowhere, before the last sector, in it.
+    let last = LEN as u64 - 5;
+    for (kind, at) in
+        KINDS.into_iter().flat_map(|k| [None, Some(3 * PAGE_BYTES), Some(last)].map(|at| (k, at)))
+    {
+        within(kind, |machine, domain| {
+            let (mut t, node) = begin(domain, Durability::Durable).expect("begins");
+            write(&mut t, node, 0, b"first").expect("writes");
+            if let Some(at) = at {
+                t.open(node, Access::Write, false).expect("opens");
+                t.write_at(node, b"last.", at).expect("writes");
+                t.close(node);
+            }
+            let (mut other, f) = begin(domain, Durability::Durable).expect("begins");
+            other.append(f, b"behind").expect("appends");
+            committed(other.commit());
+            if at == Some(3 * PAGE_BYTES) {
+                assert_eq!(t.getattr(node).expect("has one").size, LEN as u64 + 6);
+            }
+            committed(t.commit());
+            let is_whole = |machine: &Machine, what: &str| {
+                let now = content(machine);
+                assert_eq!(now.len(), LEN + 6, "{kind:?} {at:?}, {what}: cut off, or left out");
+                let there = at.is_none_or(|at| now[at as usize..].starts_with(b"last."));
+                let all = now.ends_with(b"behind") && has(machine, 0, b"first") && there;
+                assert!(all, "{kind:?} {at:?}, {what}");
+            };
+            is_whole(machine, "at once");
+            for (seed, crash) in crashes().filter(|_| kind != FsKind::Tmpfs) {
+                let machine = copy(machine);
+                machine.power_loss(crash, &mut fastrand::Rng::with_seed(seed));
+                recover(&machine);
+                is_whole(&machine, &format!("{crash:?}"));
+            }
+        });
+    }
+}
+
+#[test]
+fn who_writes_to_what_was_cut_off_meanwhile_conflicts_and_who_does_not_goes_on() {
+    for (kind, page) in KINDS.into_iter().flat_map(|kind| (0..4).map(move |page| (kind, page))) {
+        within(kind, |machine, domain| {
+            let (mut t, node) = begin(domain, Durability::Durable).expect("begins");
+            write(&mut t, node, page, b"first").expect("writes");
+            let (mut other, f) = begin(domain, Durability::Durable).expect("begins");
+            let size = Some(2 * PAGE_BYTES);
+            other.setattr(f, &crate::transaction::SetAttr { size, ..Default::default() }).expect("cuts");
+            committed(other.commit());
+            let ended = t.commit();
+            assert_eq!(ended.is_ok(), page < 2, "{kind:?}, page {page}: {ended:?}");
+            assert_eq!(content(machine).len() as u64, 2 * PAGE_BYTES);
+            assert_eq!(page < 2 && has(machine, page, b"first"), page < 2);
+        });
+    }
+}
+
+#[test]
+fn an_outsider_on_a_page_that_was_read_is_a_conflict_and_on_another_one_stays() {
+    for (kind, page) in KINDS.into_iter().flat_map(|kind| (0..4).map(move |page| (kind, page))) {
+        within(kind, |machine, domain| {
+            let (mut t, node) = begin(domain, Durability::Durable).expect("begins");
+            read(&mut t, node, 0).expect("reads");
+            write(&mut t, node, 1, b"first").expect("writes");
+            // The stamp moves by that, and proves nothing any more.
+            committed(commit(domain, 2, b"other"));
+            let outsider = machine.outsider("outsider");
+            let fd = outsider.open_path(0, "w/f", Open::ReadWrite).expect("opens");
+            outsider.pwrite(&fd, b"theirs", page * PAGE_BYTES + 100).expect("writes");
+            drop(fd);
+            outsider.exit();
+            let ended = t.commit();
+            let conflict = matches!(&ended, Err(CommitError::Conflict(_)));
+            assert_eq!(conflict, page < 2, "{kind:?}, page {page}: was read, and changed: {ended:?}");
+            assert!(has(machine, page, b"theirs"), "{kind:?}, page {page}: lost");
+            assert_eq!(has(machine, 1, b"first"), !conflict, "{kind:?}, page {page}");
+        });
+    }
+}
+
+/// Runs a transaction of its own process beside one that stands still; false: it would wait, or does not come through.
+fn other(machine: &Machine, page: u64, text: &[u8]) -> bool {
+    /// A process that makes so many calls waits.
+    const CALLS_MAX: u64 = 20_000;
+    let run = |machine: &Machine, bounded: bool| {
+        let os = machine.spawn("other");
+        machine.set_word_points(bounded);
+        if bounded {
+            machine.kill_at(&os, CALLS_MAX);
+        }
+        let done = run_process(&os, || match commit(&open(&os).expect("opens"), page, text) {
+            Err(CommitError::Conflict(conflict)) => {
+                assert_eq!(conflict.what, ConflictKind::HeldNow, "{conflict}");
+                false
+            }
+            done => {
+                committed(done);
+                true
+            }
+        });
+        os.exit();
+        machine.set_word_points(false);
+        done.unwrap_or(false)
+    };
+    // Calls of a hook are no points, so that it would wait for ever.
+    run(&machine.fork(), true) && run(machine, false)
+}
+
+/// The end of a commit of page 0 that another one came beside.
+struct Beside {
+    /// It was not killed.
+    lives: bool,
+    /// How many calls it has made.
+    points: u64,
+    /// The moment at which the other one was to come has come.
+    reached: bool,
+    /// The other one has committed.
+    came: bool,
+}
+
+/// Runs a commit of page 0 and, before its `at`th call, a whole one of page 1; kills the first at another call.
+fn beside(machine: &Machine, durability: Durability, at: usize, killed: Option<u64>) -> Beside {
+    let watcher = machine.spawn("watcher");
+    let domain = run_process(&watcher, || open(&watcher).expect("opens")).expect("lives");
+    let os = machine.spawn("owner");
+    let (owner, count) = (os.process(), AtomicUsize::new(0));
+    let seen = Arc::new([AtomicBool::new(false), AtomicBool::new(false)]);
+    let told = seen.clone();
+    machine.set_hook(move |machine, info| {
+        if info.process != owner || domain.table.lock_holder().expect("sound").is_some() {
+            return;
+        }
+        if count.fetch_add(1, Ordering::Relaxed) == at {
+            told[0].store(true, Ordering::Relaxed);
+            told[1].store(other(machine, 1, b"other"), Ordering::Relaxed);
+        }
+    });
+    if let Some(call) = killed {
+        machine.kill_at(&os, call);
+    }
+    let done = run_process(&os, || {
+        let domain = open(&os).expect("opens");
+        let (mut t, node) = begin(&domain, durability).expect("begins");
+        write(&mut t, node, 0, b"first").expect("writes");
+        committed(t.commit());
+    });
+    let points = os.points();
+    machine.clear_hook();
+    machine.clear_plans();
+    os.exit();
+    let [reached, came] = [0, 1].map(|n: usize| seen[n].load(Ordering::Relaxed));
+    Beside { lives: done.is_ok(), points, reached, came }
+}
+
+#[test]
+fn a_commit_of_one_page_beside_any_call_of_a_commit_of_another_one_loses_neither() {
+    for (kind, durability) in
+        KINDS.into_iter().flat_map(|kind| [Durability::Durable, Durability::None].map(|d| (kind, d)))
+    {
+        let world = world(kind);
+        let (mut came, mut deaths) = (0, 0);
+        // In the short form on some at every third call.
+        let step = if kind == FsKind::Ext4 || std::env::var_os("SYSTX_LONG").is_some() { 1 } else { 3 };
+        for at in (0..).step_by(step) {
+            let machine = copy(&world);
+            let done = beside(&machine, durability, at, None);
+            let what = format!("{kind:?} {durability:?}, before call {at}");
+            assert!(done.lives, "{what}");
+            if !done.reached {
+                break;
+            }
+            came += u32::from(done.came);
+            assert!(has(&machine, 0, b"first"), "{what}: lost");
+            assert_eq!(has(&machine, 1, b"other"), done.came, "{what}");
+            // Killed at some call, before or behind that.
+            let killed = copy(&world);
+            let then = beside(&killed, durability, at, Some(done.points * (at as u64 * 7 % 31) / 31));
+            deaths += u32::from(!then.lives);
+            recover(&killed);
+            assert_eq!(content(&killed).len(), LEN, "{what}");
+            assert_eq!(has(&killed, 1, b"other"), then.came, "{what}: killed");
+            if kind == FsKind::Tmpfs || durability == Durability::None {
+                continue;
+            }
+            for (seed, crash) in crashes() {
+                for (machine, done) in [(&machine, &done), (&killed, &then)] {
+                    let machine = copy(machine);
+                    machine.power_loss(crash, &mut fastrand::Rng::with_seed(seed));
+                    recover(&machine);
+                    assert_eq!(content(&machine).len(), LEN, "{what} {crash:?}");
+                    assert!(!done.lives || has(&machine, 0, b"first"), "{what} {crash:?}: lost");
+                    assert!(!done.came || has(&machine, 1, b"other"), "{what} {crash:?}: the other is lost");
+                }
+            }
+        }
+        assert!(came > 10 && deaths > 5, "{kind:?}: {came} came, {deaths} died");
+    }
+}
+
+/// The record of a page stands in the log before those of another one, and is published after they have come and gone.
+#[test]
+fn a_page_is_redone_though_an_outsider_came_between_records_of_another_one() {
+    let world = world(FsKind::Ext4);
+    let mut all = 0;
+    for at in 0.. {
+        let machine = copy(&world);
+        let watcher = machine.spawn("watcher");
+        let domain = run_process(&watcher, || open(&watcher).expect("opens")).expect("lives");
+        let os = machine.spawn("owner");
+        let (owner, count) = (os.process(), AtomicUsize::new(0));
+        let seen = Arc::new([AtomicBool::new(false), AtomicBool::new(false)]);
+        let told = seen.clone();
+        machine.set_hook(move |machine, info| {
+            if info.process != owner || domain.table.lock_holder().expect("sound").is_some() {
+                return;
+            }
+            if count.fetch_add(1, Ordering::Relaxed) != at {
+                return;
+            }
+            told[0].store(true, Ordering::Relaxed);
+            if !other(machine, 1, b"first") {
+                return;
+            }
+            let outsider = machine.outsider("outsider");
+            let fd = outsider.open_path(0, "w/f", Open::ReadWrite).expect("opens");
+            outsider.pwrite(&fd, b"theirs", PAGE_BYTES + 100).expect("writes");
+            drop(fd);
+            outsider.exit();
+            told[1].store(other(machine, 1, b"second"), Ordering::Relaxed);
+        });
+        run_process(&os, || committed(commit(&open(&os).expect("opens"), 0, b"ours"))).expect("lives");
+        machine.clear_hook();
+        machine.clear_plans();
+        let [reached, second] = [0, 1].map(|n: usize| seen[n].load(Ordering::Relaxed));
+        if !reached {
+            break;
+        }
+        all += u32::from(second);
+        for (seed, crash) in crashes() {
+            let machine = copy(&machine);
+            machine.power_loss(crash, &mut fastrand::Rng::with_seed(seed));
+            recover(&machine);
+            assert!(has(&machine, 0, b"ours"), "{crash:?}, call {at}: a page that was committed is lost");
+            assert!(!second || has(&machine, 1, b"second"), "{crash:?}, call {at}");
+        }
+    }
+    assert!(all > 10, "{all}");
+}

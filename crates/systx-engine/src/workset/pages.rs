@@ -1,0 +1,228 @@
+//! Pages of a lower file that were written while its size is none of the transaction's business.
+//!
+//! Owns: the state *pages* of a file's bytes, and the way out of it. Guarantees: an overwrite reads and keeps its pages
+//! and no others, so that transactions on different pages of a file do not conflict. Whatever else happens to the file
+//! first makes it a fact as a whole, and its bytes take one of the other states. Does not: hold many pages.
+
+use super::extents::{Extent, Extents};
+use super::memory::FILE_BYTES_MAX;
+use super::Workset;
+use crate::facts::{Depth, Grain, LowerFile, PAGES_MAX};
+use crate::id::PAGE_BYTES;
+use crate::outcome::Verb;
+use crate::record::SECTOR_BYTES;
+use crate::workset::node::{Data, Ix, Overlay, NO_SLOT};
+use std::collections::BTreeMap;
+use std::ops::Range;
+use std::sync::Arc;
+use systx_os::{FileType, Os};
+
+/// The pages of a file that were written, in memory.
+pub(crate) struct Pages<O: Os> {
+    pub lower: Option<Arc<LowerFile<O>>>,
+    pub changed: Changed,
+}
+
+/// They by their numbers.
+pub(crate) type Changed = BTreeMap<u64, Page>;
+
+/// A page as far as the file goes that it was read of.
+#[derive(Clone)]
+pub(crate) struct Page {
+    pub before: Vec<u8>,
+    pub now: Vec<u8>,
+}
+
+/// Where they are in the file.
+pub(crate) fn ranges(changed: &Changed) -> impl Iterator<Item = Range<u64>> + '_ {
+    changed.iter().map(|(n, page)| n * PAGE_BYTES..n * PAGE_BYTES + page.now.len() as u64)
+}
+
+/// Returns true if the last sector is changed of a page that the file ended in, and that the end cuts.
+pub(crate) fn write_end(changed: &Changed) -> bool {
+    changed.values().any(|page| {
+        let last = page.now.len() / SECTOR_BYTES * SECTOR_BYTES;
+        page.now[last..] != page.before[last..]
+    })
+}
+
+impl<O: Os> Workset<O> {
+    /// Makes a committed file a fact as a whole, before its size or times are shown or relied on.
+    pub(crate) fn whole(&mut self, ix: Ix) -> Verb<()> {
+        let object = self.object(ix);
+        if let (FileType::File, Some(lower)) = (object.kind, &object.lower) {
+            let fact = lower.fact;
+            self.facts.whole(fact)?;
+            self.know_again(ix);
+        }
+        Ok(())
+    }
+
+    /// Takes over what its fact knows of a committed file by now.
+    pub(crate) fn know_again(&mut self, ix: Ix) {
+        if let Some(lower) = &self.object(ix).lower {
+            if let Some(found) = self.facts.found(lower.fact) {
+                self.object_mut(ix).lower = Some(found);
+            }
+        }
+    }
+
+    /// Reads the committed file, which may make it a fact as a whole.
+    pub(crate) fn read_lower(&mut self, ix: Ix, file: &LowerFile<O>, buf: &mut [u8], at: u64) -> Verb<usize> {
+        let read = self.facts.read(file, buf, at);
+        self.know_again(ix);
+        read
+    }
+
+    /// Returns true if a file's bytes, as far as it has read and changed any, are claimed by pages alone.
+    pub(crate) fn goes_by_pages(&self, ix: Ix) -> bool {
+        let object = self.object(ix);
+        let depth = object.lower.as_ref().map(|lower| self.facts.depth(lower.fact));
+        object.kind == FileType::File && depth.is_some_and(|depth| depth != Depth::Whole)
+    }
+
+    /// The pages that were written, if that is the state of the file.
+    pub(crate) fn changed_pages(&self, ix: Ix) -> Option<&Changed> {
+        match &self.object(ix).data {
+            Data::Pages(pages) => Some(&pages.changed),
+            _ => None,
+        }
+    }
+
+    /// Writes to pages that the file has; whether they could be kept.
+    pub(crate) fn write_pages(&mut self, ix: Ix, bytes: &[u8], offset: u64) -> Verb<bool> {
+        let end = offset.saturating_add(bytes.len() as u64);
+        let object = self.object(ix);
+        let none = Changed::new();
+        let changed = match &object.data {
+            Data::Base(_) if self.facts.grain == Grain::Pages => &none,
+            Data::Pages(pages) => &pages.changed,
+            _ => return Ok(false),
+        };
+        let size = |object: &super::Object<O>| object.lower.as_ref().map_or(0, |lower| lower.stat.size);
+        let numbers = offset / PAGE_BYTES..end.div_ceil(PAGE_BYTES);
+        let new = numbers.clone().take(PAGES_MAX + 1).filter(|n| !changed.contains_key(n)).count();
+        let fits = changed.len() + new <= PAGES_MAX && end <= size(object);
+        if bytes.is_empty() || !fits || self.facts.are_lost() {
+            return Ok(false);
+        }
+        self.may_change(ix)?;
+        self.before_bytes(ix)?;
+        for n in numbers.clone() {
+            if self.changed_pages(ix).is_some_and(|changed| changed.contains_key(&n)) {
+                continue;
+            }
+            let at = n * PAGE_BYTES;
+            let len = size(self.object(ix)).saturating_sub(at).min(PAGE_BYTES);
+            let mut before = vec![0; len as usize];
+            let file = self.lower_file_for_a_moment(ix)?;
+            let got = self.read_lower(ix, &file, &mut before, at)?;
+            // It has been cut since, or is longer than was known.
+            if got < before.len() || end > size(self.object(ix)) {
+                return Ok(false);
+            }
+            let page = Page { now: before.clone(), before };
+            match &mut self.object_mut(ix).data {
+                Data::Pages(pages) => drop(pages.changed.insert(n, page)),
+                data => {
+                    let lower = if let Data::Base(lower) = data { lower.take() } else { None };
+                    *data = Data::Pages(Box::new(Pages { lower, changed: Changed::from([(n, page)]) }));
+                }
+            }
+        }
+        let now = self.now();
+        let object = self.object_mut(ix);
+        let Data::Pages(pages) = &mut object.data else { return Ok(false) };
+        // The file may have ended within one when that was read, and end later by now.
+        let covers = |n: u64| {
+            let wanted = end.min((n + 1) * PAGE_BYTES) - n * PAGE_BYTES;
+            pages.changed.get(&n).is_some_and(|page| page.now.len() as u64 >= wanted)
+        };
+        if !numbers.clone().all(covers) {
+            return Ok(false);
+        }
+        for n in numbers {
+            let Some(page) = pages.changed.get_mut(&n) else { continue };
+            let at = n * PAGE_BYTES;
+            let (from, to) = (offset.max(at), end.min(at + PAGE_BYTES));
+            page.now[(from - at) as usize..(to - at) as usize]
+                .copy_from_slice(&bytes[(from - offset) as usize..(to - offset) as usize]);
+        }
+        let over = object.over_mut();
+        (over.mtime, over.ctime) = (Some(now), Some(now));
+        Ok(true)
+    }
+
+    /// Bytes of a file of which pages were written; short only at its end.
+    pub(crate) fn read_pages(&mut self, ix: Ix, buf: &mut [u8], offset: u64) -> Verb<usize> {
+        let mut done = 0;
+        while done < buf.len() {
+            let at = offset + done as u64;
+            let (n, within) = (at / PAGE_BYTES, (at % PAGE_BYTES) as usize);
+            let rest = buf.len() - done;
+            let Some(changed) = self.changed_pages(ix) else { break };
+            if let Some(page) = changed.get(&n).filter(|page| within < page.now.len()) {
+                let len = rest.min(page.now.len() - within);
+                buf[done..done + len].copy_from_slice(&page.now[within..within + len]);
+                done += len;
+                continue;
+            }
+            let next = changed.range(n + 1..).next().map_or(u64::MAX, |(n, _)| n * PAGE_BYTES);
+            let len = rest.min(usize::try_from(next - at).unwrap_or(usize::MAX));
+            let file = self.lower_file(ix)?;
+            let got = self.read_lower(ix, &file, &mut buf[done..done + len], at)?;
+            done += got;
+            if got < len {
+                break;
+            }
+        }
+        Ok(done)
+    }
+
+    /// Takes a file out of this state, before anything is done to it that is no overwrite of pages.
+    pub(crate) fn leave_pages(&mut self, ix: Ix) -> Verb<()> {
+        if self.changed_pages(ix).is_none() {
+            return Ok(());
+        }
+        self.whole(ix)?;
+        let size = self.object(ix).lower.as_ref().map_or(0, |lower| lower.stat.size);
+        if size > FILE_BYTES_MAX {
+            return self.spill_pages(ix);
+        }
+        let Data::Pages(pages) = std::mem::replace(&mut self.object_mut(ix).data, Data::Base(None)) else {
+            return Ok(());
+        };
+        let kept = self.keep_in_memory(ix, size);
+        match &mut self.object_mut(ix).data {
+            Data::Memory(memory) => {
+                for (range, page) in ranges(&pages.changed).zip(pages.changed.values()) {
+                    memory.bytes[range.start as usize..range.end as usize].copy_from_slice(&page.now);
+                }
+                kept.map(drop)
+            }
+            data => {
+                *data = Data::Pages(pages);
+                kept?;
+                self.spill_pages(ix)
+            }
+        }
+    }
+
+    /// Moves them to a file in a slot.
+    pub(crate) fn spill_pages(&mut self, ix: Ix) -> Verb<()> {
+        let Some(changed) = self.changed_pages(ix).cloned() else { return Ok(()) };
+        let (slot, fd) = self.private_file(ix)?;
+        debug_assert_ne!(slot, NO_SLOT);
+        let mut extents = Extents::default();
+        for (range, page) in ranges(&changed).zip(changed.values()) {
+            crate::bytes::write_all(&self.os, &fd, &page.now, range.start)?;
+            extents.insert(range, Extent::Data);
+        }
+        let object = self.object_mut(ix);
+        let size = object.lower.as_ref().map_or(0, |lower| lower.stat.size);
+        object.file = (object.opens > 0).then_some(fd);
+        object.data = Data::Overlay(Box::new(Overlay { slot, lower: None, extents, size }));
+        self.hold(ix);
+        Ok(())
+    }
+}
