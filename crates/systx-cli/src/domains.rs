@@ -301,12 +301,11 @@ impl MayBe for FoundOrNot {
 
 /// Returns true if any user who may make files on a file system could have caused an error.
 fn may_be_anybodys(error: &OpenError) -> bool {
+    let full = matches!(error.errno(), Some(Errno::NOSPC | Errno::DQUOT));
     match error {
+        _ if full => true,
         OpenError::Area(AreaError::Os(_, e)) => {
-            matches!(
-                *e,
-                Errno::NOSPC | Errno::DQUOT | Errno::BUSY | Errno::EXIST | Errno::ACCESS | Errno::PERM
-            )
+            matches!(*e, Errno::BUSY | Errno::EXIST | Errno::ACCESS | Errno::PERM)
         }
         OpenError::Area(AreaError::Version) => false,
         OpenError::Area(_) => true,
@@ -317,10 +316,15 @@ fn may_be_anybodys(error: &OpenError) -> bool {
 /// A domain that can't be opened, with the next step after an error of a system call.
 fn not_opened(path: &[u8], error: &OpenError) -> Failure {
     let step = match error {
-        OpenError::Os(_, e) | OpenError::Area(AreaError::Os(_, e)) => hint::step(*e),
-        _ => None,
+        // It says so itself.
+        OpenError::Pending { .. } => None,
+        _ => error.errno().and_then(hint::step),
     };
-    Failure::at(path, error.to_string()).hint(step.unwrap_or_default())
+    let full =
+        matches!(error, OpenError::Log(_)) && matches!(error.errno(), Some(Errno::NOSPC | Errno::DQUOT));
+    let what = "; what is committed there is finished by the next use behind that";
+    let step = step.unwrap_or_default();
+    Failure::at(path, error.to_string()).hint(if full { format!("{step}{what}") } else { step.into() })
 }
 
 /// The domains of this machine.

@@ -44,6 +44,22 @@ pub enum OpenError {
     Os(&'static str, Errno),
 }
 
+impl OpenError {
+    /// The kernel's answer, where that is the reason.
+    pub fn errno(&self) -> Option<Errno> {
+        match self {
+            OpenError::Os(_, e)
+            | OpenError::Pending { error: e, .. }
+            | OpenError::Area(AreaError::Os(_, e))
+            | OpenError::Area(AreaError::Owners(OwnersError::Os(_, e)))
+            | OpenError::Table(TableError::Os(_, e) | TableError::Owners(OwnersError::Os(_, e)))
+            | OpenError::Owners(OwnersError::Os(_, e))
+            | OpenError::Log(LogError::Os { error: e, .. } | LogError::Poisoned { error: e }) => Some(*e),
+            _ => None,
+        }
+    }
+}
+
 impl core::fmt::Display for OpenError {
     fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
         match self {
