@@ -16,6 +16,7 @@ const FS_IOC_FIEMAP: u32 = 0xc020_660b;
 /// FIEMAP_EXTENT_UNWRITTEN. What a file system plans to allocate, or does for what may be appended, has not this flag.
 const UNWRITTEN: u32 = 0x800;
 
+pub(super) const EXT4_MAGIC: u64 = 0xef53;
 /// EXT4_EXTENTS_FL: not a map of blocks, as of ext3.
 const HAS_EXTENTS: u32 = 0x8_0000;
 
@@ -169,6 +170,6 @@ pub(super) fn seek(fd: BorrowedFd<'_>, offset: u64, to: Seek) -> Result<u64> {
 }
 
 fn has_blind_holes(fd: BorrowedFd<'_>) -> Result<bool> {
-    let is_ext4 = rustix::fs::fstatfs(fd)?.f_type as u64 == super::probe::EXT4_MAGIC;
+    let is_ext4 = rustix::fs::fstatfs(fd)?.f_type as u64 == EXT4_MAGIC;
     Ok(is_ext4 && super::flags::get(fd)? & HAS_EXTENTS == 0)
 }

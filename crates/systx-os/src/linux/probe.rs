@@ -7,12 +7,12 @@
 
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
+use super::bytes::EXT4_MAGIC;
 use super::{attributes, bytes, flags, lease, look, machine, names, open};
 use crate::types::{Errno, FsInfo, FsKind, Lease, Open, Rename, Result, Stat, Timestamp};
 
 /// EXT4_INLINE_DATA_FL.
 const INLINE_DATA: u32 = 0x1000_0000;
-pub(super) const EXT4_MAGIC: u64 = 0xef53;
 const XFS_MAGIC: u64 = 0x5846_5342;
 pub(super) const BTRFS_MAGIC: u64 = 0x9123_683e;
 const TMPFS_MAGIC: u64 = 0x0102_1994;
