@@ -197,6 +197,7 @@ fn a_full_file_system_is_left_out(dir: &Path) {
     // Behind a reboot they are made anew.
     std::fs::remove_file(w.open.join(".systx/table")).unwrap();
     fill(&w);
+    std::fs::remove_file(w.root.join("work/made")).unwrap();
     w.goes_on_without("/open", "No space left on device");
 }
 

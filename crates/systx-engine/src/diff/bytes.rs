@@ -10,10 +10,10 @@ use crate::facts::LowerFile;
 use crate::id::PAGE_BYTES;
 use crate::outcome::{Verb, VerbError};
 use crate::record::SECTOR_BYTES;
+use crate::workset::changed_pages;
 use crate::workset::data::CHUNK_BYTES;
 use crate::workset::extents::Extent;
 use crate::workset::node::{Data, Ix};
-use crate::workset::pages;
 use crate::workset::Workset;
 use std::ops::{ControlFlow, Range};
 use std::sync::Arc;
@@ -52,7 +52,7 @@ impl Bytes {
     /// Those of a file with private bytes; `None`: it has none.
     pub(super) fn of<O: Os>(data: &Data<O>, before: u64, after: u64) -> Option<Box<Bytes>> {
         if let Data::Pages(pages) = data {
-            let extents = pages::ranges(&pages.changed).map(|range| (range, Extent::Data)).collect();
+            let extents = changed_pages::ranges(&pages.changed).map(|range| (range, Extent::Data)).collect();
             return Some(Box::new(Bytes { before, after, extents }));
         }
         let Data::Overlay(overlay) = data else {

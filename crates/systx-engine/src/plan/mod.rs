@@ -24,7 +24,7 @@ use crate::publish::times::changes_a_name;
 use crate::publish::tokens::Token;
 use crate::record::{At, DirectoryTime, Step};
 use crate::workset::node::{Ix, Reach};
-use crate::workset::{pages, Workset};
+use crate::workset::{changed_pages, Workset};
 use std::collections::{HashMap, HashSet};
 use systx_os::{Errno, Handle, Os, Timestamp};
 
@@ -200,7 +200,7 @@ fn makes_whole<O: Os>(workset: &mut Workset<O>, diffs: &[Diff]) -> Verb<bool> {
     let moves = diffs.iter().flat_map(|diff| &diff.moves);
     let moved = moves.filter(|(_, moves)| !moves.lost.is_empty()).map(|(ix, _)| *ix);
     let objects = diffs.iter().flat_map(|diff| &diff.objects).map(|object| object.ix);
-    let ends = objects.filter(|ix| workset.changed_pages(*ix).is_some_and(pages::write_end));
+    let ends = objects.filter(|ix| workset.changed_pages(*ix).is_some_and(changed_pages::write_end));
     let by_pages: Vec<Ix> = moved.chain(ends).filter(|ix| workset.goes_by_pages(*ix)).collect();
     by_pages.iter().try_for_each(|ix| workset.whole(*ix))?;
     Ok(!by_pages.is_empty())

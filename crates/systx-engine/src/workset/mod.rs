@@ -9,6 +9,7 @@
 //! answers (`verbs`), know of commits, of the log, or how the transaction competes.
 
 pub(crate) mod attributes;
+pub(crate) mod changed_pages;
 pub(crate) mod data;
 pub(crate) mod extents;
 pub(crate) mod held;

@@ -4,8 +4,8 @@
 //! Owns: the types that hang off a node. Does not: know how they come to be what they are; that is the rest
 //! of this directory.
 
+use super::changed_pages::Pages;
 use super::extents::Extents;
-use super::pages::Pages;
 use crate::acl;
 use crate::facts::{Found, Known, LowerDir, LowerFile, Name};
 use crate::types::Node;

@@ -4,47 +4,15 @@
 //! and no others, so that transactions on different pages of a file do not conflict. Whatever else happens to the file
 //! first makes it a fact as a whole, and its bytes take one of the other states. Does not: hold many pages.
 
+use super::changed_pages::{ranges, Changed, Page, Pages};
 use super::extents::{Extent, Extents};
 use super::memory::FILE_BYTES_MAX;
 use super::Workset;
 use crate::facts::{Depth, Grain, LowerFile, PAGES_MAX};
 use crate::id::PAGE_BYTES;
 use crate::outcome::Verb;
-use crate::record::SECTOR_BYTES;
 use crate::workset::node::{Data, Ix, Overlay, NO_SLOT};
-use std::collections::BTreeMap;
-use std::ops::Range;
-use std::sync::Arc;
 use systx_os::{FileType, Os};
-
-/// The pages of a file that were written, in memory.
-pub(crate) struct Pages<O: Os> {
-    pub lower: Option<Arc<LowerFile<O>>>,
-    pub changed: Changed,
-}
-
-/// They by their numbers.
-pub(crate) type Changed = BTreeMap<u64, Page>;
-
-/// A page as far as the file goes that it was read of.
-#[derive(Clone)]
-pub(crate) struct Page {
-    pub before: Vec<u8>,
-    pub now: Vec<u8>,
-}
-
-/// Where they are in the file.
-pub(crate) fn ranges(changed: &Changed) -> impl Iterator<Item = Range<u64>> + '_ {
-    changed.iter().map(|(n, page)| n * PAGE_BYTES..n * PAGE_BYTES + page.now.len() as u64)
-}
-
-/// Returns true if the last sector is changed of a page that the file ended in, and that the end cuts.
-pub(crate) fn write_end(changed: &Changed) -> bool {
-    changed.values().any(|page| {
-        let last = page.now.len() / SECTOR_BYTES * SECTOR_BYTES;
-        page.now[last..] != page.before[last..]
-    })
-}
 
 impl<O: Os> Workset<O> {
     /// Makes a committed file a fact as a whole, before its size or times are shown or relied on.

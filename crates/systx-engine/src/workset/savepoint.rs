@@ -5,9 +5,9 @@
 //! one that was made since needs no copy. Facts stay: what a part has read that was undone, the transaction has read.
 //! Does not: undo by itself; that is `verbs/savepoint.rs`, with the same operations that did it.
 
+use super::changed_pages::{Changed, Pages};
 use super::data::CHUNK_BYTES;
 use super::extents::{Extent, Extents};
-use super::pages::{Changed, Pages};
 use super::Workset;
 use crate::acl::each_list_once;
 use crate::bytes::{read_up_to, write_all};
