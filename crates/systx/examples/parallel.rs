@@ -37,9 +37,11 @@ fn in_a_transaction(tx: &Transaction, report: &Path, file: &Path) -> io::Result<
 fn in_parallel(threads: usize, report: &Path, files: &[String]) -> io::Result<()> {
     let systx = Systx::new()?;
     let options = Options::new().durability(Durability::None).label("parallel").retries(u32::MAX);
-    // The numbers begin anew, whatever this process group has counted before. Number 0 is this transaction's.
-    systx.atomically(&options.clone().sequence_from(0), |_| io::Result::Ok(()))?;
-    let next = AtomicUsize::new(0);
+    // The numbers begin anew, whatever this process group has counted before. Number 0 is this transaction's. It counts
+    // the files that are done: also what a killed program has committed and could not make public is there then.
+    let begin = |tx: &Transaction| Ok::<_, io::Error>(tx.read_to_string(report)?.lines().count());
+    let done = systx.atomically(&options.clone().sequence_from(0), begin)?;
+    let (files, next) = (files.get(done..).unwrap_or_default(), AtomicUsize::new(0));
     let turns = || -> io::Result<()> {
         loop {
             let turn = next.fetch_add(1, Ordering::Relaxed);
@@ -61,10 +63,12 @@ fn main() -> io::Result<()> {
     };
     let report = Path::new(report);
     fs::File::options().append(true).create(true).open(report)?;
-    let done = fs::read_to_string(report)?.lines().count();
-    let files = files.get(done..).unwrap_or_default();
     match how.as_str() {
-        "serial" => files.iter().try_for_each(|file| serially(report, Path::new(file))),
+        "serial" => {
+            let done = fs::read_to_string(report)?.lines().count();
+            let mut left = files.iter().skip(done);
+            left.try_for_each(|file| serially(report, Path::new(file)))
+        }
         threads => in_parallel(threads.parse().map_err(io::Error::other)?, report, files),
     }
 }

@@ -44,7 +44,7 @@ pub fn parallel(dir: &Path, example: Example<'_>) {
     let report = dir.join("killed");
     for _ in 0..15 {
         kill_after(&mut program("4", &report).spawn().unwrap(), an_instant(takes.unwrap() / 4));
-        // What the dead have left is finished by the next use.
+        // What the dead have left is finished by the next use of the file system.
         run(example("parallel").args(["1"]).arg(dir.join("none")).process_group(0));
         let now = fs::read_to_string(&report).unwrap_or_default();
         assert!(expected.starts_with(&now) && (now.is_empty() || now.ends_with('\n')), "{now}");
