@@ -49,17 +49,17 @@ pub enum End {
 
 impl Running {
     pub fn begin(users: &Users, begin: &Begin, before: Option<Again>) -> Answer<Arc<Running>> {
-        let before = Mutex::new(before);
+        // Else it goes before a number is asked for, which may be its.
+        let before = Mutex::new(before.filter(|_| begin.again));
         let (systx, tx) = users
             .systx(|systx| {
-                // What was taken over is of use only where it comes from; the rest goes before the number is asked for.
-                let before = held(&before).take().filter(|again| begin.again && again.systx.is(systx));
                 if !begin.again {
                     // Users are told apart by this.
                     systx.is_for_caller()?;
                     return systx.begin(&begin.options);
                 }
-                let retry = before.map(|again| again.retry);
+                // What was taken over is of use only where it comes from.
+                let retry = held(&before).take_if(|again| again.systx.is(systx)).map(|again| again.retry);
                 systx.begin_try(&begin.options, retry)
             })
             .map_err(refusal)?;

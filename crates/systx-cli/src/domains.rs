@@ -299,11 +299,15 @@ impl MayBe for FoundOrNot {
     }
 }
 
+/// Returns true if room is missing.
+fn is_full(error: &OpenError) -> bool {
+    matches!(error.errno(), Some(Errno::NOSPC | Errno::DQUOT))
+}
+
 /// Returns true if any user who may make files on a file system could have caused an error.
 fn may_be_anybodys(error: &OpenError) -> bool {
-    let full = matches!(error.errno(), Some(Errno::NOSPC | Errno::DQUOT));
     match error {
-        _ if full => true,
+        _ if is_full(error) => true,
         OpenError::Area(AreaError::Os(_, e)) => {
             matches!(*e, Errno::BUSY | Errno::EXIST | Errno::ACCESS | Errno::PERM)
         }
@@ -320,8 +324,7 @@ fn not_opened(path: &[u8], error: &OpenError) -> Failure {
         OpenError::Pending { .. } => None,
         _ => error.errno().and_then(hint::step),
     };
-    let full =
-        matches!(error, OpenError::Log(_)) && matches!(error.errno(), Some(Errno::NOSPC | Errno::DQUOT));
+    let full = matches!(error, OpenError::Log(_)) && is_full(error);
     let what = "; what is committed there is finished by the next use behind that";
     let step = step.unwrap_or_default();
     Failure::at(path, error.to_string()).hint(if full { format!("{step}{what}") } else { step.into() })
