@@ -3,13 +3,13 @@
 //! The kernel reads and writes the file by itself (passthrough) and asks the server for each flush, which sleeps. Nothing
 //! reaches a disk by that: it is for measurements, not for power losses.
 
+use crate::world::ran;
 use crate::{Outcome, Setup};
 use rustix::mount::{move_mount, unmount, MoveMountFlags, UnmountFlags};
 use std::fs::{self, File};
 use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
 use systx_os::fuse::{wait, Backing, Device, EventFd};
@@ -30,7 +30,6 @@ pub struct SlowDisk {
     /// Where it is mounted.
     pub point: PathBuf,
     served: PathBuf,
-    stop: Arc<EventFd>,
     server: Option<JoinHandle<()>>,
 }
 
@@ -44,34 +43,25 @@ impl SlowDisk {
         let file = File::options().read(true).write(true).create_new(true).open(dir.join("backing"))?;
         file.set_len(BYTES)?;
         let device = Device::open()?;
-        let stop = Arc::new(EventFd::new()?);
+        // It ends with its mount.
+        let never = EventFd::new()?;
         let mount = device.mount(0o40755, "disk")?;
-        let beside = stop.clone();
-        let server = std::thread::spawn(move || Server { device, file, backing: None, flush }.serve(&beside));
-        let disk = SlowDisk { point, served, stop, server: Some(server) };
+        let server = std::thread::spawn(move || Server { device, file, backing: None, flush }.serve(&never));
+        let disk = SlowDisk { point, served, server: Some(server) };
         move_mount(&mount, "", rustix::fs::CWD, &disk.served, MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH)?;
         let image = disk.served.join("image");
-        run(Command::new("mkfs.ext4").args(["-q", "-E", "nodiscard"]).arg(&image))?;
-        run(Command::new("mount").args(["-o", "loop"]).arg(&image).arg(&disk.point))?;
+        ran(Command::new("mkfs.ext4").args(["-q", "-E", "nodiscard"]).arg(&image))?;
+        ran(Command::new("mount").args(["-o", "loop"]).arg(&image).arg(&disk.point))?;
         Ok(disk)
     }
-}
-
-fn run(command: &mut Command) -> Outcome<()> {
-    let output = command.output().map_err(|e| format!("{command:?}: {e}"))?;
-    if output.status.success() {
-        return Ok(());
-    }
-    Err(format!("{command:?}: {}", String::from_utf8_lossy(&output.stderr)).into())
 }
 
 impl Drop for SlowDisk {
     fn drop(&mut self) {
         // The server answers until the loop device has closed its file.
-        let _ = run(Command::new("umount").arg(&self.point));
+        let _ = ran(Command::new("umount").arg(&self.point));
         let _ = unmount(&self.served, UnmountFlags::DETACH);
         let _ = self.server.take().map(JoinHandle::join);
-        self.stop.ring();
         let _ = fs::remove_dir_all(self.point.parent().unwrap_or(Path::new("")));
     }
 }
@@ -135,7 +125,7 @@ impl Server {
                 });
             }
             Some(Opcode::Lookup) => return Err(Errno::NOENT),
-            Some(Opcode::Getattr) => {
+            Some(Opcode::Getattr | Opcode::Setattr) => {
                 reply.put(&AttrOut {
                     attr_valid: LASTS,
                     attr_valid_nsec: 0,
@@ -149,14 +139,6 @@ impl Server {
                 }
                 let backing_id = self.backing.as_ref().map_or(0, Backing::id);
                 reply.put(&OpenOut { fh: 0, open_flags: fopen::PASSTHROUGH, backing_id });
-            }
-            Some(Opcode::Setattr) => {
-                reply.put(&AttrOut {
-                    attr_valid: LASTS,
-                    attr_valid_nsec: 0,
-                    dummy: 0,
-                    attr: attributes(node),
-                });
             }
             Some(Opcode::Statfs) => reply.put(&StatfsOut::default()),
             Some(Opcode::Release) => {}

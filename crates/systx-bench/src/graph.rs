@@ -5,11 +5,12 @@
 
 use crate::measure::Samples;
 use crate::report::{digits, Report};
+use crate::world::ran;
 use crate::{Outcome, Setup};
 use std::fs;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output, Stdio};
+use std::process::{Command, Stdio};
 
 /// Kind, vertices and edges: those of the paper.
 const GRAPHS: [[&str; 3]; 2] = [["dense", "5000", "3174615"], ["sparse", "10900", "31180"]];
@@ -37,14 +38,14 @@ pub fn measure(setup: &Setup, report: &mut Report) -> Outcome<()> {
         let pristine = dir.join(graph[0]);
         let [kind, vertices, edges] = graph;
         let edges = if setup.quick { "20000" } else { edges };
-        said(Command::new(program).arg("make").arg(&pristine).args([kind, vertices, edges]))?;
+        ran(Command::new(program).arg("make").arg(&pristine).args([kind, vertices, edges]))?;
         for percent in WRITE_PERCENTS {
             // A path through a sparse graph reads thousands of slots.
             let real = if percent == 100 || kind == "dense" { 5_000 } else { 200 };
             let count = setup.size(real, 100);
             let log = dir.join("log");
             let numbers = [vertices.to_owned(), percent.to_string(), count.to_string(), "7".into()];
-            fs::write(&log, said(Command::new(program).arg("requests").args(numbers))?.stdout)?;
+            fs::write(&log, ran(Command::new(program).arg("requests").args(numbers))?.stdout)?;
             let mut served: [Runs; WAYS.len()] = Default::default();
             let mut replayed: [Runs; WAYS.len()] = Default::default();
             for repeat in 0..setup.repeats {
@@ -134,7 +135,7 @@ impl Run<'_> {
 
     fn replay(&self, runs: &mut Runs) -> Outcome<()> {
         let graph = self.copy()?;
-        let output = said(self.command("replay").arg(&graph).arg(self.log).arg(self.how))?;
+        let output = ran(self.command("replay").arg(&graph).arg(self.log).arg(self.how))?;
         let [_, aborts, seconds, cpu_seconds] = numbers(&output.stdout)?;
         runs.seconds.push(seconds);
         runs.cpu_seconds.push(cpu_seconds);
@@ -163,7 +164,7 @@ impl Run<'_> {
         }
         let mut client = Command::new(self.program);
         client.arg("ask").arg(&socket).arg(WINDOW).stdin(fs::File::open(&requests)?);
-        let asked = said(&mut client);
+        let asked = ran(&mut client);
         if asked.is_err() {
             // Ours, started above.
             server.kill()?;
@@ -176,14 +177,6 @@ impl Run<'_> {
         runs.aborts.push(aborts);
         Ok(())
     }
-}
-
-fn said(command: &mut Command) -> Outcome<Output> {
-    let output = command.output()?;
-    if !output.status.success() {
-        return Err(format!("{command:?}: {}", String::from_utf8_lossy(&output.stderr)).into());
-    }
-    Ok(output)
 }
 
 /// The numbers in a line.

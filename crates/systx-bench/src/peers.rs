@@ -8,6 +8,7 @@ use crate::disk::SlowDisk;
 use crate::measure::{monotonic_us, Samples};
 use crate::postgres::Cluster;
 use crate::report::{digits, Report};
+use crate::world::fresh_in;
 use crate::{Outcome, Setup};
 use std::fs::{self, File};
 use std::io::{BufRead, BufReader, Write};
@@ -118,11 +119,7 @@ fn flushed(dir: &Path) -> Outcome<f64> {
 
 /// Commits a second, and flushes a commit.
 fn round(dir: &Path, way: &Way, clients: usize, ms: usize) -> Outcome<(f64, f64)> {
-    let dir = dir.join("peers");
-    if dir.exists() {
-        fs::remove_dir_all(&dir)?;
-    }
-    fs::create_dir(&dir)?;
+    let dir = fresh_in(dir, "peers")?;
     if way.by == By::Pgbench {
         let cluster = Cluster::start(&dir, BYTES)?;
         let before = flushed(&dir)?;

@@ -1,5 +1,6 @@
 //! A PostgreSQL of our own, with the settings of its package, over a unix socket.
 
+use crate::world::ran;
 use crate::Outcome;
 use std::fs;
 use std::os::unix::fs::chown;
@@ -79,11 +80,7 @@ impl Cluster {
                 Err(format!("{command:?}: {done}").into())
             };
         }
-        let output = command.output()?;
-        if !output.status.success() {
-            return Err(format!("{program}: {}", String::from_utf8_lossy(&output.stderr)).into());
-        }
-        Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+        Ok(String::from_utf8_lossy(&ran(&mut command)?.stdout).into_owned())
     }
 }
 

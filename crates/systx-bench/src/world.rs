@@ -3,6 +3,7 @@
 use crate::meter::Meter;
 use crate::{Outcome, Setup};
 use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
 use std::sync::Arc;
 use systx_engine::domain::{Bounds, Domain, Location};
 use systx_engine::outcome::{Committed, Durability, Options, VerbError};
@@ -27,9 +28,23 @@ pub fn said(error: VerbError) -> Box<dyn std::error::Error> {
     format!("{error:?}").into()
 }
 
+/// Runs a command that must succeed.
+pub fn ran(command: &mut Command) -> Outcome<Output> {
+    let output = command.output().map_err(|e| format!("{command:?}: {e}"))?;
+    if !output.status.success() {
+        return Err(format!("{command:?}: {}", String::from_utf8_lossy(&output.stderr)).into());
+    }
+    Ok(output)
+}
+
 /// A fresh directory below the scratch directory.
 pub fn fresh(setup: &Setup, name: &str) -> Outcome<PathBuf> {
-    let path = setup.dir.join(name);
+    fresh_in(&setup.dir, name)
+}
+
+/// A fresh directory in another one.
+pub fn fresh_in(dir: &Path, name: &str) -> Outcome<PathBuf> {
+    let path = dir.join(name);
     if path.exists() {
         std::fs::remove_dir_all(&path)?;
     }
