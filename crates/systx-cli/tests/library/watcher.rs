@@ -109,41 +109,35 @@ fn killed_before(n: usize, tree: &Path, watcher: &Path, uid: u32) -> bool {
 }
 
 pub fn finishes(dir: &Path) {
-    if !have("strace") {
-        return;
-    }
-    let program = installed();
-    for kind in ["ext4", "tmpfs"] {
-        let Some((volume, tree)) = place(dir, kind) else { continue };
-        finishes_for(0, &tree, &program, &[&volume]);
-        volume.unmount();
-    }
+    finishes_on(dir, 0, &[&["ext4"], &["tmpfs"]]);
 }
 
 pub fn finishes_for_a_user(dir: &Path) {
-    if !have("strace") {
-        return;
-    }
-    let program = installed();
-    let Some((volume, tree)) = place(dir, "ext4") else { return };
-    finishes_for(USER, &tree, &program, &[&volume]);
-    volume.unmount();
+    finishes_on(dir, USER, &[&["ext4"]]);
 }
 
 pub fn finishes_over_two(dir: &Path) {
+    finishes_on(dir, 0, &[&["ext4", SECOND]]);
+}
+
+/// For hosts each of which changes files on file systems of some kinds.
+fn finishes_on(dir: &Path, uid: u32, hosts: &[&[&'static str]]) {
     if !have("strace") {
         return;
     }
     let program = installed();
-    let Some((volume, tree)) = place(dir, "ext4") else { return };
-    let Some(second) = Volume::new(dir, SECOND, 300) else { return };
-    finishes_for(0, &tree, &program, &[&volume, &second]);
-    second.unmount();
-    volume.unmount();
+    for kinds in hosts {
+        let Some((volume, tree)) = place(dir, kinds[0]) else { continue };
+        let others = kinds[1..].iter().map(|kind| Volume::new(dir, kind, 300));
+        let Some(mut volumes) = others.collect::<Option<Vec<_>>>() else { continue };
+        volumes.push(volume);
+        finishes_for(uid, &tree, &program, &volumes);
+        volumes.iter().for_each(Volume::unmount);
+    }
 }
 
 /// A host of a user is killed before each of its renames, without a watcher and with one.
-fn finishes_for(uid: u32, tree: &Path, program: &Path, volumes: &[&Volume]) {
+fn finishes_for(uid: u32, tree: &Path, program: &Path, volumes: &[Volume]) {
     let own = |path: &Path| chown(path, Some(uid), Some(uid)).unwrap();
     own(tree);
     let fresh = |name: String| {
@@ -183,7 +177,7 @@ fn finishes_for(uid: u32, tree: &Path, program: &Path, volumes: &[&Volume]) {
         // The same without any further use.
         let watched = fresh(format!("watched{n}"));
         let killed = killed_before(n, &watched, program, uid);
-        volumes.iter().for_each(|volume| gone(volume));
+        volumes.iter().for_each(gone);
         let is_new = whole(&watched, &format!("killed before rename {n}, and finished by the watcher"));
         assert!(killed || is_new);
         finished += usize::from(killed && is_new);

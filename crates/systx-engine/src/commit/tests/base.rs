@@ -46,12 +46,6 @@ fn within<T>(machine: &Machine, work: impl FnOnce(&Arc<Domain<SimOs>>) -> T) -> 
     done
 }
 
-fn copy(machine: &Machine) -> Machine {
-    let copy = machine.fork();
-    copy.set_word_points(false);
-    copy
-}
-
 /// An outsider, and its changes.
 struct Outsider(SimOs);
 

@@ -2,7 +2,7 @@
 //! own record or a later one takes away. Cut at every call, and by power losses behind several commits.
 
 use super::stuck::change;
-use super::world::{open, Finds};
+use super::world::{copy, open, Finds};
 use crate::outcome::{CommitError, Committed, ConflictCopy, Verb, VerbError};
 use crate::transaction::{Access, Caller, Node, SetAttr, Transaction};
 use systx_os::{Errno, FsKind, Open, Os, Rename, SetXattr};
@@ -220,12 +220,6 @@ fn commits(machine: &Machine, (name, what): &Case) -> u64 {
     let points = os.points();
     os.exit();
     points
-}
-
-fn copy(machine: &Machine) -> Machine {
-    let copy = machine.fork();
-    copy.set_word_points(false);
-    copy
 }
 
 fn public(machine: &Machine) -> Tree {

@@ -38,13 +38,6 @@ fn coprime(a: u64, b: u64) -> bool {
     }
 }
 
-/// The world is built once and copied.
-fn copy(machine: &Machine) -> Machine {
-    let copy = machine.fork();
-    copy.set_word_points(false);
-    copy
-}
-
 /// Recovers with a new process and looks at the tree.
 fn recovered(machine: &Machine) -> Tree {
     let os = machine.spawn("helper");

@@ -22,12 +22,6 @@ fn world(kind: FsKind) -> Machine {
     machine
 }
 
-fn copy(machine: &Machine) -> Machine {
-    let copy = machine.fork();
-    copy.set_word_points(false);
-    copy
-}
-
 /// Cuts the file, or lets it grow, and writes behind `from`.
 fn commit(os: &SimOs, size: u64, from: u64, bytes: &[u8]) -> Result<Committed, CommitError> {
     change(&open(os).expect("opens"), |t, w| {

@@ -23,12 +23,6 @@ fn world(kind: FsKind) -> Machine {
     machine
 }
 
-fn copy(machine: &Machine) -> Machine {
-    let copy = machine.fork();
-    copy.set_word_points(false);
-    copy
-}
-
 fn begin(domain: &Arc<Domain<SimOs>>, durability: Durability) -> Verb<(Transaction<SimOs>, Node)> {
     let options = Options { durability, ..Options::default() };
     let mut t = Transaction::begin(domain.os.clone(), vec![domain.clone()], options)?;
@@ -300,11 +294,16 @@ struct Beside {
     came: bool,
 }
 
-/// Runs a commit of page 0 and, before its `at`th call, a whole one of page 1; kills the first at another call.
-fn beside(machine: &Machine, durability: Durability, at: usize, killed: Option<u64>) -> Beside {
+/// Acts before the `at`th call of a process that is made without the commit lock. Set afterwards: the moment has come;
+/// the answer of the act.
+fn before_call(
+    machine: &Machine,
+    os: &SimOs,
+    at: usize,
+    act: impl Fn(&Machine) -> bool + Send + Sync + 'static,
+) -> Arc<[AtomicBool; 2]> {
     let watcher = machine.spawn("watcher");
     let domain = run_process(&watcher, || open(&watcher).expect("opens")).expect("lives");
-    let os = machine.spawn("owner");
     let (owner, count) = (os.process(), AtomicUsize::new(0));
     let seen = Arc::new([AtomicBool::new(false), AtomicBool::new(false)]);
     let told = seen.clone();
@@ -314,9 +313,16 @@ fn beside(machine: &Machine, durability: Durability, at: usize, killed: Option<u
         }
         if count.fetch_add(1, Ordering::Relaxed) == at {
             told[0].store(true, Ordering::Relaxed);
-            told[1].store(other(machine, 1, b"other"), Ordering::Relaxed);
+            told[1].store(act(machine), Ordering::Relaxed);
         }
     });
+    seen
+}
+
+/// Runs a commit of page 0 and, before its `at`th call, a whole one of page 1; kills the first at another call.
+fn beside(machine: &Machine, durability: Durability, at: usize, killed: Option<u64>) -> Beside {
+    let os = machine.spawn("owner");
+    let seen = before_call(machine, &os, at, |machine| other(machine, 1, b"other"));
     if let Some(call) = killed {
         machine.kill_at(&os, call);
     }
@@ -386,29 +392,17 @@ fn a_page_is_redone_though_an_outsider_came_between_records_of_another_one() {
     let mut all = 0;
     for at in 0.. {
         let machine = copy(&world);
-        let watcher = machine.spawn("watcher");
-        let domain = run_process(&watcher, || open(&watcher).expect("opens")).expect("lives");
         let os = machine.spawn("owner");
-        let (owner, count) = (os.process(), AtomicUsize::new(0));
-        let seen = Arc::new([AtomicBool::new(false), AtomicBool::new(false)]);
-        let told = seen.clone();
-        machine.set_hook(move |machine, info| {
-            if info.process != owner || domain.table.lock_holder().expect("sound").is_some() {
-                return;
-            }
-            if count.fetch_add(1, Ordering::Relaxed) != at {
-                return;
-            }
-            told[0].store(true, Ordering::Relaxed);
+        let seen = before_call(&machine, &os, at, |machine| {
             if !other(machine, 1, b"first") {
-                return;
+                return false;
             }
             let outsider = machine.outsider("outsider");
             let fd = outsider.open_path(0, "w/f", Open::ReadWrite).expect("opens");
             outsider.pwrite(&fd, b"theirs", PAGE_BYTES + 100).expect("writes");
             drop(fd);
             outsider.exit();
-            told[1].store(other(machine, 1, b"second"), Ordering::Relaxed);
+            other(machine, 1, b"second")
         });
         run_process(&os, || committed(commit(&open(&os).expect("opens"), 0, b"ours"))).expect("lives");
         machine.clear_hook();

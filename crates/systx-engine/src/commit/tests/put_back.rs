@@ -20,12 +20,6 @@ fn world(kind: FsKind) -> Machine {
     machine
 }
 
-fn copy(machine: &Machine) -> Machine {
-    let copy = machine.fork();
-    copy.set_word_points(false);
-    copy
-}
-
 /// Mode, owner, an extended attribute and times of one file; the mode of another.
 fn set(t: &mut Transaction<SimOs>, w: Node) -> Verb<()> {
     let f = t.lookup(w, b"f")?.expect("it is there").0;

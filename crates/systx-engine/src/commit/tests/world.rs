@@ -90,6 +90,13 @@ pub(super) fn machine_where(kind: FsKind, finds: Finds) -> Machine {
     machine
 }
 
+/// Of a world that is built once; no access to the table is a point of its own.
+pub(super) fn copy(machine: &Machine) -> Machine {
+    let copy = machine.fork();
+    copy.set_word_points(false);
+    copy
+}
+
 pub(super) fn open(os: &SimOs) -> Result<Arc<Domain<SimOs>>, OpenError> {
     Domain::open(os, location(os, &os.root(0)))
 }

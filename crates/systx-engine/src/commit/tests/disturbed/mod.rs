@@ -9,7 +9,7 @@ mod footprint;
 mod judge;
 mod verbs;
 
-use super::world::{open, Finds};
+use super::world::{copy, open, Finds};
 use crate::domain::reports;
 use crate::domain::Domain;
 use crate::outcome::{CommitError, Committed, Durability, Options, Verb};
@@ -50,12 +50,6 @@ struct Play {
     first: u64,
     /// The calls of the commit.
     calls: Vec<PointInfo>,
-}
-
-fn copy(machine: &Machine) -> Machine {
-    let copy = machine.fork();
-    copy.set_word_points(false);
-    copy
 }
 
 /// The tree of `verbs`, and an area. Built once, and copied.

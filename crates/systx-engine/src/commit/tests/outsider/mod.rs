@@ -106,12 +106,6 @@ fn behind_commit_point(machine: &Machine, kind: Kind, durability: Durability, fi
     behind
 }
 
-fn copy(machine: &Machine) -> Machine {
-    let copy = machine.fork();
-    copy.set_word_points(false);
-    copy
-}
-
 /// Takes the other name away that an object has which goes; whether it had one.
 fn alone(machine: &Machine, target: &str) -> bool {
     let had = ["removed", "replaced"].contains(&target);
