@@ -16,11 +16,11 @@ pub use rustix::process::Resource;
 pub struct State {
     umask: String,
     limits: Vec<(u64, u64)>,
-    /// Handler, flags and mask of each signal.
-    dispositions: Vec<(usize, i32, Vec<bool>)>,
+    /// Signal, handler, flags and mask, of each signal that has others than at the start.
+    dispositions: Vec<(i32, usize, i32, Vec<i32>)>,
     /// Of this thread.
-    blocked: Vec<bool>,
-    pending: Vec<bool>,
+    blocked: Vec<i32>,
+    pending: Vec<i32>,
     /// The errno of wait(2) for any child.
     children: [i32; 2],
     directory: std::path::PathBuf,
@@ -30,12 +30,12 @@ pub struct State {
     stack: usize,
 }
 
-fn members(set: &libc::sigset_t) -> Vec<bool> {
+fn members(set: &libc::sigset_t) -> Vec<i32> {
     // SAFETY: an initialised set.
-    (1..65).map(|signal| unsafe { libc::sigismember(set, signal) } == 1).collect()
+    (1..65).filter(|signal| unsafe { libc::sigismember(set, *signal) } == 1).collect()
 }
 
-fn filled(fill: impl FnOnce(&mut libc::sigset_t) -> i32) -> Vec<bool> {
+fn filled(fill: impl FnOnce(&mut libc::sigset_t) -> i32) -> Vec<i32> {
     let mut set = crate::process::set_of(&[]);
     assert_eq!(fill(&mut set), 0);
     members(&set)
@@ -57,7 +57,8 @@ impl State {
             let mut action: libc::sigaction = unsafe { std::mem::zeroed() };
             // SAFETY: only asks. It fails for the two that the C library keeps to itself.
             unsafe { libc::sigaction(signal, std::ptr::null(), &mut action) };
-            (action.sa_sigaction, action.sa_flags, members(&action.sa_mask))
+            let found = (signal, action.sa_sigaction, action.sa_flags, members(&action.sa_mask));
+            (found != (signal, libc::SIG_DFL, 0, vec![])).then_some(found)
         };
         // SAFETY: no new mask is set; the set lives until the call returns.
         let blocked = filled(|set| unsafe { libc::pthread_sigmask(libc::SIG_BLOCK, std::ptr::null(), set) });
@@ -74,7 +75,7 @@ impl State {
         State {
             umask,
             limits: (0..16).map(limit).collect(),
-            dispositions: (1..65).map(disposition).collect(),
+            dispositions: (1..65).filter_map(disposition).collect(),
             blocked,
             pending,
             children: [0, libc::__WALL].map(no_child),
