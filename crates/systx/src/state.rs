@@ -70,6 +70,67 @@ pub(crate) struct State {
 }
 
 impl State {
+    /// Begins it.
+    fn begin(
+        shared: &Shared,
+        options: &Options,
+        again: Option<Box<Again>>,
+        then: Then,
+    ) -> io::Result<Box<State>> {
+        // One that is to touch nothing yet asks for no user.
+        if again.is_some() || options.sequence.is_some() {
+            shared.is_ours()?;
+        } else if shared.is_forked() {
+            return Err(Error::Forked.into());
+        }
+        let Again { mounts, age, stall, turn } = again.map_or_else(Again::default, |again| *again);
+        // The place of another number is given up: it is not this transaction's.
+        let kept = turn.filter(|turn| options.sequence.is_some_and(|sequence| turn.has(sequence.number)));
+        let turn = match (kept, options.sequence) {
+            (None, Some(sequence)) => {
+                Some(shared.order()?.claim(sequence, options.stall_ordered()).map_err(Error::Order)?)
+            }
+            (kept, _) => kept,
+        };
+        // One that waits for its turn with priority would keep out those that it waits for.
+        let keeps_age = options.policy != Policy::FirstCommitter && turn.is_none();
+        let domains: Vec<_> = mounts.iter().map(|open| open.domain.clone()).collect();
+        if let (Some(age), Some((objects, longest_ns))) = (&age, &stall) {
+            contention::stall(&domains, age, objects, *longest_ns);
+        }
+        let engine = Transaction::begin(shared.os.clone(), domains, options.of_engine());
+        let mut engine = engine.map_err(|error| io::Error::from(Fault::from(error)))?;
+        if let Some(age) = age {
+            engine.inherit(&age);
+        }
+        if then == Then::Again && keeps_age {
+            // From here on the time counts for which the next try has priority.
+            engine.will_be_tried_again();
+        }
+        engine.look_by(Grain::Pages);
+        Ok(Box::new(State {
+            engine,
+            mounts,
+            entered: HashMap::new(),
+            tops: HashMap::new(),
+            unsupported: options.unsupported,
+            allowed: Vec::new(),
+            umask: None,
+            outside: Vec::new(),
+            handles: Handles::default(),
+            carried: Vec::new(),
+            turn,
+            participants: Participants::default(),
+            is_paused: false,
+            waits_for_change: false,
+            alone: None,
+            reads: 0,
+            doomed: None,
+            keeps_age,
+            stall_ns: options.stall_ns(),
+        }))
+    }
+
     /// Closes what a part has opened that is undone.
     pub fn close_undone(&mut self) {
         let handles = &self.handles;
@@ -97,11 +158,31 @@ pub(crate) struct Carried {
     pub offset: Arc<Mutex<u64>>,
 }
 
+/// The life of a transaction.
+pub(crate) enum Stage {
+    /// No call was made in it: there is nothing to end. The sequel is that of a try that loses.
+    Begun(Options, Then),
+    Open(Box<State>),
+    Ended,
+}
+
+impl Stage {
+    fn open(&mut self) -> Option<&mut State> {
+        match self {
+            Stage::Open(state) => Some(state),
+            Stage::Begun(..) | Stage::Ended => None,
+        }
+    }
+
+    fn take(&mut self) -> Stage {
+        std::mem::replace(self, Stage::Ended)
+    }
+}
+
 /// A transaction as its handles share it.
 pub(crate) struct Tx {
     pub shared: Arc<Shared>,
-    /// `None`: it has ended.
-    state: Mutex<Option<Box<State>>>,
+    stage: Mutex<Stage>,
     /// What the program does behind its end. Apart from the state, which a panic of ours can take along.
     actions: Mutex<Actions>,
 }
@@ -188,73 +269,27 @@ impl Tx {
         again: Option<Box<Again>>,
         then: Then,
     ) -> io::Result<Arc<Tx>> {
-        // One that is to touch nothing yet asks for no user.
-        if again.is_some() || options.sequence.is_some() {
-            shared.is_ours()?;
-        } else if shared.is_forked() {
-            return Err(Error::Forked.into());
-        }
-        let Again { mounts, age, stall, turn } = again.map_or_else(Again::default, |again| *again);
-        // The place of another number is given up: it is not this transaction's.
-        let kept = turn.filter(|turn| options.sequence.is_some_and(|sequence| turn.has(sequence.number)));
-        let turn = match (kept, options.sequence) {
-            (None, Some(sequence)) => {
-                Some(shared.order()?.claim(sequence, options.stall_ordered()).map_err(Error::Order)?)
-            }
-            (kept, _) => kept,
+        // The other two have something now: a place before others, and the nice value of this thread.
+        let has_nothing = again.is_none() && options.sequence.is_none() && options.policy != Policy::Priority;
+        let stage = if has_nothing && !shared.is_forked() {
+            Stage::Begun(options.clone(), then)
+        } else {
+            Stage::Open(State::begin(&shared, options, again, then)?)
         };
-        // One that waits for its turn with priority would keep out those that it waits for.
-        let keeps_age = options.policy != Policy::FirstCommitter && turn.is_none();
-        let domains: Vec<_> = mounts.iter().map(|open| open.domain.clone()).collect();
-        if let (Some(age), Some((objects, longest_ns))) = (&age, &stall) {
-            contention::stall(&domains, age, objects, *longest_ns);
-        }
-        let engine = Transaction::begin(shared.os.clone(), domains, options.of_engine());
-        let mut engine = engine.map_err(|error| io::Error::from(Fault::from(error)))?;
-        if let Some(age) = age {
-            engine.inherit(&age);
-        }
-        if then == Then::Again && keeps_age {
-            // From here on the time counts for which the next try has priority.
-            engine.will_be_tried_again();
-        }
-        engine.look_by(Grain::Pages);
-        let state = State {
-            engine,
-            mounts,
-            entered: HashMap::new(),
-            tops: HashMap::new(),
-            unsupported: options.unsupported,
-            allowed: Vec::new(),
-            umask: None,
-            outside: Vec::new(),
-            handles: Handles::default(),
-            carried: Vec::new(),
-            turn,
-            participants: Participants::default(),
-            is_paused: false,
-            waits_for_change: false,
-            alone: None,
-            reads: 0,
-            doomed: None,
-            keeps_age,
-            stall_ns: options.stall_ns(),
-        };
-        Ok(Arc::new(Tx { shared, state: Mutex::new(Some(Box::new(state))), actions: Mutex::default() }))
+        Ok(Arc::new(Tx { shared, stage: Mutex::new(stage), actions: Mutex::default() }))
     }
 
-    fn lock(&self) -> MutexGuard<'_, Option<Box<State>>> {
-        let mut state = match self.state.lock() {
-            Ok(state) => return state,
+    fn lock(&self) -> MutexGuard<'_, Stage> {
+        let mut stage = match self.stage.lock() {
+            Ok(stage) => return stage,
             Err(poisoned) => poisoned.into_inner(),
         };
         // A bug of ours has panicked under the lock. What it left in memory is not trusted, not even to
         // delete anything: the area's next user does.
-        std::mem::forget(state.take());
-        self.state.clear_poison();
-        state
+        std::mem::forget(stage.take());
+        self.stage.clear_poison();
+        stage
     }
-
     /// One call, behind what was only looked at.
     pub fn call<T>(&self, call: impl FnOnce(&mut Calling<'_>) -> Answer<T>) -> io::Result<T> {
         self.first_call(|calling| {
@@ -266,8 +301,11 @@ impl Tx {
     /// One call: checks that it may be made, makes it, and remembers if it has doomed the transaction.
     pub fn first_call<T>(&self, call: impl FnOnce(&mut Calling<'_>) -> Answer<T>) -> io::Result<T> {
         self.shared.is_ours()?;
-        let mut state = self.lock();
-        let Some(state) = state.as_mut() else { return Err(Error::Ended.into()) };
+        let mut stage = self.lock();
+        if let Stage::Begun(options, then) = &*stage {
+            *stage = Stage::Open(State::begin(&self.shared, options, None, *then)?);
+        }
+        let Some(state) = stage.open() else { return Err(Error::Ended.into()) };
         if state.is_paused && !mutant::on(Mutant::PausedGoesOn) {
             return Err(Error::Paused.into());
         }
@@ -296,8 +334,8 @@ impl Tx {
         if self.shared.is_forked() {
             return None;
         }
-        let mut state = self.lock();
-        let state = state.as_mut()?;
+        let mut stage = self.lock();
+        let state = stage.open()?;
         let goes_on = !state.is_paused && state.doomed.is_none() && state.alone.is_none();
         if !goes_on || !state.handles.is_alive(birth) {
             return None;
@@ -321,17 +359,25 @@ impl Tx {
         self.call_on(birth, |_| Ok(()))
     }
 
-    /// Takes it out to end it; `Ok(None)`: it has ended.
-    pub fn take(&self) -> Result<Option<Box<State>>, Error> {
+    /// Takes it out to end it.
+    pub fn take(&self) -> Result<Stage, Error> {
         if self.shared.is_forked() {
             return Err(Error::Forked);
         }
-        let mut state = self.lock();
+        let mut stage = self.lock();
         // One that has touched nothing needs no rights for its end.
-        if state.as_ref().is_some_and(|state| !state.mounts.is_empty() || state.alone.is_some()) {
+        if stage.open().is_some_and(|state| !state.mounts.is_empty() || state.alone.is_some()) {
             self.shared.is_ours()?;
         }
-        Ok(state.take())
+        Ok(stage.take())
+    }
+
+    /// The same of one in which a call was made, and that has not ended.
+    pub fn take_open(&self) -> Option<Box<State>> {
+        match self.take() {
+            Ok(Stage::Open(state)) => Some(state),
+            _ => None,
+        }
     }
 
     /// The actions. Only for a moment: no other lock is taken meanwhile.
@@ -346,15 +392,15 @@ impl Tx {
         actions.run(ending);
     }
 
-    /// Looks at the state, if it has not ended.
+    /// Looks at the state, if a call was made in it and it has not ended.
     pub fn with<T>(&self, look: impl FnOnce(&mut State) -> T) -> Option<T> {
-        self.lock().as_mut().map(|state| look(state))
+        self.lock().open().map(look)
     }
 
     /// Closes such a file, whose handle is gone.
     pub fn close_outside(&self, file: &Weak<std::fs::File>) {
         if !self.shared.is_forked() {
-            if let Some(state) = self.lock().as_mut() {
+            if let Some(state) = self.lock().open() {
                 state.outside.retain(|(_, kept)| Arc::as_ptr(kept) != file.as_ptr());
             }
         }
@@ -365,7 +411,7 @@ impl Tx {
         if self.shared.is_forked() {
             return None;
         }
-        let doomed = self.lock().as_ref().and_then(|state| state.doomed.clone());
+        let doomed = self.lock().open().and_then(|state| state.doomed.clone());
         doomed.filter(Error::is_conflict)
     }
 
@@ -373,7 +419,7 @@ impl Tx {
     pub fn close(&self, node: Node) {
         if !self.shared.is_forked() {
             let _in_call = Kernel::in_call();
-            if let Some(state) = self.lock().as_mut() {
+            if let Some(state) = self.lock().open() {
                 state.engine.close(node);
             }
         }
@@ -383,11 +429,11 @@ impl Tx {
 impl Drop for Tx {
     fn drop(&mut self) {
         // Without the lock, which in a child a thread may hold that is the parent's alone.
-        let state = match self.state.get_mut() {
-            Ok(state) => state.take(),
+        let stage = match self.stage.get_mut() {
+            Ok(stage) => stage.take(),
             Err(poisoned) => return std::mem::forget(poisoned.into_inner().take()),
         };
-        let Some(state) = state else { return };
+        let Stage::Open(state) = stage else { return };
         // In a child this changes nothing: what is staged is the parent's, which may go on.
         state.engine.abort();
         if !self.shared.is_forked() || mutant::on(Mutant::ActionsInChild) {
@@ -405,7 +451,7 @@ pub(crate) struct Kept {
 impl Drop for Kept {
     fn drop(&mut self) {
         if self.tx.shared.is_ours().is_ok() {
-            if let Some(state) = self.tx.lock().as_mut() {
+            if let Some(state) = self.tx.lock().open() {
                 state.engine.forget_node(self.node, 1);
             }
         }

@@ -11,7 +11,7 @@ use crate::order::Turn;
 use crate::outcome::Committed;
 use crate::paused::{Pausable, Token};
 use crate::shared::Shared;
-use crate::state::{Again, Carried, State, Then, Tx};
+use crate::state::{Again, Carried, Stage, State, Then, Tx};
 use std::any::Any;
 use std::io;
 use std::ops::Deref;
@@ -169,8 +169,9 @@ impl Transaction {
     /// Commits. After a conflict the error comes with what a further try takes over, if there is to be one.
     pub(crate) fn end(self, then: Then) -> Result<Committed, (Error, Option<Box<Again>>)> {
         let mut state = match self.tx.take() {
-            Ok(Some(state)) => state,
-            Ok(None) => return Err((Error::Ended, None)),
+            Ok(Stage::Open(state)) => state,
+            Ok(Stage::Begun(..)) => return Ok(Committed::default()),
+            Ok(Stage::Ended) => return Err((Error::Ended, None)),
             Err(error) => return Err((error, None)),
         };
         if let Some(doomed) = state.doomed.take() {
@@ -250,7 +251,7 @@ impl Transaction {
 
     /// Ends it; what the one takes over that does its work again.
     pub(crate) fn end_to_go_on(self) -> Option<Box<Again>> {
-        let mut state = self.tx.take().ok().flatten()?;
+        let mut state = self.tx.take_open()?;
         let again = Then::Again.again(&mut state);
         state.engine.abort();
         drop(state.outside);
@@ -269,7 +270,7 @@ impl Transaction {
 
     /// Aborts after a conflict; what a further try takes over, if there is to be one.
     pub(crate) fn lose(self, conflict: &Error, then: Then) -> Option<Box<Again>> {
-        let state = self.tx.take().ok().flatten()?;
+        let state = self.tx.take_open()?;
         self.lost(state, conflict.clone(), then).1
     }
 }
@@ -298,7 +299,7 @@ impl Pausable for Transaction {
 impl Drop for Transaction {
     fn drop(&mut self) {
         // Handles may outlive it. In a child process the staged files are the parent's.
-        if let Ok(Some(state)) = self.tx.take() {
+        if let Some(state) = self.tx.take_open() {
             drop(state.turn);
             state.engine.abort();
             drop(state.outside);

@@ -44,6 +44,7 @@ pub fn may_fork(dir: &Path) {
     file.write_all(b"the parent's").unwrap();
     let other = systx.begin(&Options::new()).unwrap();
     other.write(tree.join("other"), "of both").unwrap();
+    let untouched = systx.begin(&Options::new()).unwrap();
     let child = host::fork(|| {
         let forked = |error: &std::io::Error| matches!(Error::of(error), Some(Error::Forked));
         let refused = |told: std::io::Result<()>| told.is_err_and(|error| forked(&error));
@@ -53,6 +54,7 @@ pub fn may_fork(dir: &Path) {
         );
         assert!(systx.begin(&Options::new()).is_err_and(|error| forked(&error)));
         assert!(matches!(other.commit(), Err(Error::Forked)));
+        assert!(refused(untouched.read("f").map(drop)) && matches!(untouched.commit(), Err(Error::Forked)));
         // It begins anew with a value of its own.
         let own = super::systx();
         let own_tx = own.begin(&Options::new()).unwrap();

@@ -22,11 +22,24 @@ fn installed() -> PathBuf {
     installed
 }
 
+/// The words of a process; none of one that has ended. A program has its file before it has its words.
+fn words_of(pid: u32) -> String {
+    let is_program =
+        || std::fs::read_link(format!("/proc/{pid}/exe")).is_ok_and(|exe| exe.ends_with("systx"));
+    loop {
+        let words = std::fs::read_to_string(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+        if !words.is_empty() || !is_program() {
+            return words;
+        }
+        std::thread::yield_now();
+    }
+}
+
 /// The watchers of a file system that are alive.
 fn watchers(volume: &Volume) -> Vec<Held> {
     let point = volume.point.to_str().unwrap();
     let is_one = |pid: &u32| {
-        let words = std::fs::read_to_string(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+        let words = words_of(*pid);
         let words: Vec<&str> = words.split('\0').collect();
         words.contains(&"watch-areas") && words.iter().any(|word| word.starts_with(point))
     };
