@@ -216,6 +216,8 @@ pub(crate) enum Mutant {
     NothingOfAMode,
     /// A coordinator that has not decided is a doubt at once, also where its process is just dying.
     DyingIsDoubt,
+    /// A coordinator's log that was read for an earlier record counts although it was undecided then.
+    LogReadEarly,
     /// C2: a checkpoint of few records does not write out their bytes.
     CoveredNotWritten,
     /// C2: a checkpoint of few records syncs no names and attributes.
@@ -385,6 +387,7 @@ impl Mutant {
         Mutant::PowerUnleased,
         Mutant::NothingOfAMode,
         Mutant::DyingIsDoubt,
+        Mutant::LogReadEarly,
         Mutant::CoveredNotWritten,
         Mutant::CoveredUnordered,
         Mutant::GapsCovered,

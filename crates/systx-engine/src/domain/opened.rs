@@ -213,17 +213,16 @@ impl<O: Os> PeerArea<O> {
         crate::log::outline(os, &self.dir, self.id)
     }
 
-    /// Returns true if a transaction is active there before its commit point: then its log has not the last
-    /// word. A table that can't be looked at may have one.
-    pub fn is_undecided(&self, os: &O, tx: TxId) -> bool {
-        let table = Owners::open(os, &self.dir)
-            .ok()
-            .and_then(|owners| Table::of_this_life(os, &self.dir, &owners, self.life).ok());
-        let Some(table) = table else { return true };
+    /// Returns the transactions that are active there before their commit point: on them its log has not the last
+    /// word. `None`: its table can't be looked at, and may have any.
+    pub fn undecided(&self, os: &O) -> Option<Vec<TxId>> {
+        let owners = Owners::open(os, &self.dir).ok()?;
+        let Some(table) = Table::of_this_life(os, &self.dir, &owners, self.life).ok()? else {
+            return Some(Vec::new());
+        };
         let before = |state| matches!(state, SlotState::Validated | SlotState::Aborting);
-        table.is_some_and(|table| {
-            table.slots().in_flight().any(|s| s.is_ok_and(|s| s.info.tx == tx && before(s.seen.state())))
-        })
+        let slots = table.slots();
+        Some(slots.in_flight().flatten().filter(|s| before(s.seen.state())).map(|s| s.info.tx).collect())
     }
 
     /// Returns what is kept beside its log.

@@ -59,7 +59,6 @@ pub(super) fn fate(state: SlotState, durability: Durability, coordinator: Coordi
             Coordinator::In(SlotState::Validated | SlotState::Aborting),
         ) if !mutant::on(Mutant::ParticipantFirst) => Fate::Keep,
         (SlotState::Validated | SlotState::Aborting, Coordinator::In(_)) => undone,
-        (SlotState::Aborting, Coordinator::Unknown) if durability == Durability::None => undone,
         (SlotState::Validated | SlotState::Aborting, Coordinator::Unknown) => Fate::Keep,
     }
 }
@@ -123,7 +122,9 @@ mod tests {
     #[test]
     fn a_participant_never_decides_while_its_coordinator_is_unknown() {
         for state in [SlotState::Validated, SlotState::Aborting] {
-            assert_eq!(fate(state, Durability::Durable, Coordinator::Unknown), Fate::Keep);
+            for durability in [Durability::Durable, Durability::None] {
+                assert_eq!(fate(state, durability, Coordinator::Unknown), Fate::Keep);
+            }
         }
     }
 

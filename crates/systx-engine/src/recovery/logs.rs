@@ -1,9 +1,11 @@
 //! What the logs of other domains say: a coordinator's decision, and who may still ask for one.
 //!
-//! Guarantees: each log is read once, before what is kept beside it. Does not: decide what becomes of a record.
+//! Guarantees: each log is read once, before what is kept beside it, and anew if what is asked for was undecided then.
+//! Does not: decide what becomes of a record.
 
 use crate::domain::decisions::{self, By, Kept};
 use crate::domain::Peers;
+use crate::id::TxId;
 use crate::log::{Cell, Entry, Outline};
 use crate::mutant::{self, Mutant};
 use crate::record::{Body, Share};
@@ -37,10 +39,15 @@ pub(super) fn by_hand(kept: &[Kept], body: &Body) -> Option<Decision> {
     matches!(decided.by, By::Hand { .. }).then_some(decision)
 }
 
-/// A log, and what is kept beside it.
-type LogOf<O> = (Outline<O>, Vec<Kept>);
+/// A log, what is kept beside it, and what was active before its commit point when it was read.
+struct LogOf<O: Os> {
+    outline: Outline<O>,
+    kept: Vec<Kept>,
+    /// `None`: that could not be seen.
+    undecided: Option<Vec<TxId>>,
+}
 
-/// The logs of other domains, each read once, with what is kept beside them.
+/// The logs of other domains, with what is kept beside them.
 pub(crate) struct Logs<'a, O: Os> {
     os: &'a O,
     peers: &'a Peers<O>,
@@ -57,9 +64,10 @@ impl<'a, O: Os> Logs<'a, O> {
         let (os, peers) = (self.os, self.peers);
         let read = || {
             let area = peers.area(area)?;
-            // The log first: what it lets go of is kept by then.
+            let undecided = area.undecided(os);
+            // The log before what is kept: what it lets go of is kept by then.
             let outline = area.outline(os).ok()?;
-            Some((outline, area.decisions(os).ok()?))
+            Some(LogOf { outline, kept: area.decisions(os).ok()?, undecided })
         };
         self.read.entry(*area).or_insert_with(read).as_ref()
     }
@@ -73,10 +81,17 @@ impl<'a, O: Os> Logs<'a, O> {
     pub fn decision_of(&mut self, coordinator: &Share, nonce: u64) -> Decision {
         let (os, id) = (self.os, &coordinator.id);
         // Before its log: what is past its commit point stays so.
-        if self.peers.area(&coordinator.area).is_some_and(|area| area.is_undecided(os, *id)) {
+        let undecided = self.peers.area(&coordinator.area).map(|area| area.undecided(os));
+        if undecided.is_some_and(|ids| ids.is_none_or(|ids| ids.contains(id))) {
             return Decision::Unknown;
         }
-        let Some((outline, kept)) = self.of(&coordinator.area) else { return Decision::Unknown };
+        // A log that was read before, for another record, can lack the ABORT that has come since.
+        let was_undecided = |log: &LogOf<O>| log.undecided.as_ref().is_none_or(|ids| ids.contains(id));
+        let read = self.read.get(&coordinator.area).and_then(Option::as_ref);
+        if read.is_some_and(was_undecided) && !mutant::on(Mutant::LogReadEarly) {
+            self.read.remove(&coordinator.area);
+        }
+        let Some(LogOf { outline, kept, .. }) = self.of(&coordinator.area) else { return Decision::Unknown };
         if decisions::of(kept, *id, nonce).is_some_and(|d| d.committed) {
             return Decision::Forward;
         }
@@ -98,7 +113,7 @@ impl<'a, O: Os> Logs<'a, O> {
     /// Returns true if a participant in a transaction can still ask for its decision. An absent one may.
     pub fn may_ask(&mut self, party: &Share, nonce: u64) -> bool {
         let os = self.os;
-        let Some((outline, kept)) = self.of(&party.area) else { return true };
+        let Some(LogOf { outline, kept, .. }) = self.of(&party.area) else { return true };
         // A person's decision there is yet to be compared.
         if decisions::of(kept, party.id, nonce).is_some_and(|d| matches!(d.by, By::Hand { .. })) {
             return true;

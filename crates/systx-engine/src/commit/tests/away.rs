@@ -106,6 +106,32 @@ fn a_disk_that_was_rolled_back_decides_on_nothing_that_it_does_not_know() {
     }
 }
 
+/// Its log was read for an earlier record before what its dead owner left there was taken back.
+#[test]
+fn a_coordinator_is_asked_again_when_it_has_been_taken_back() {
+    for (seed, crash) in Crash::WORST.into_iter().enumerate() {
+        let world = two_systems();
+        let (coordinator, participant) = roles(&world);
+        commit(&world);
+        for point in 0.. {
+            let machine = world.fork();
+            machine.set_word_points(false);
+            let os = machine.spawn("owner");
+            machine.kill_at(&os, point);
+            let whole = run_process(&os, || make_everywhere(&open(&os, &[0, 1]), &[b"c", b"d"])).is_ok();
+            machine.clear_plans();
+            os.exit();
+            machine.lose_cache(participant, crash, &mut fastrand::Rng::with_seed(seed as u64));
+            assert_eq!(recover(&machine, &[coordinator, participant]), [""; 0], "killed at call {point}");
+            let [one, other] = [(0, "c"), (1, "d")].map(|(fs, name)| machine.look(fs, name).is_some());
+            assert_eq!(one, other, "{crash:?}, killed at call {point}: {HALF}");
+            if whole {
+                break;
+            }
+        }
+    }
+}
+
 /// A process that dies lets go of one domain after the other. Here it is dead to the one that takes part, and
 /// not yet to the one that decides.
 #[test]
@@ -379,8 +405,14 @@ fn one_of_both_that_is_mounted_again_in_mid_commit_leaves_no_half() {
 /// and may be asked alone first.
 #[test]
 fn an_abort_that_the_one_that_decides_has_lost_is_none_for_the_others() {
-    let start = two_systems();
-    let (coordinator, participant) = roles(&start);
+    let disks = two_systems();
+    let (coordinator, participant) = roles(&disks);
+    follows_a_lost_abort(&disks, coordinator, participant);
+    // Without a promise in a log, too.
+    with_tmpfs().iter().for_each(|start| follows_a_lost_abort(start, 0, 1));
+}
+
+fn follows_a_lost_abort(start: &Machine, coordinator: usize, participant: usize) {
     let points = {
         let machine = start.fork();
         machine.set_word_points(false);
