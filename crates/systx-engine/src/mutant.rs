@@ -216,6 +216,8 @@ pub(crate) enum Mutant {
     NothingOfAMode,
     /// A coordinator that has not decided is a doubt at once, also where its process is just dying.
     DyingIsDoubt,
+    /// C10: what is older than a sync is told by a clock that was set since.
+    ClockTrusted,
     /// A coordinator's log that was read for an earlier record counts although it was undecided then.
     LogReadEarly,
     /// C2: a checkpoint of few records does not write out their bytes.
@@ -387,6 +389,7 @@ impl Mutant {
         Mutant::PowerUnleased,
         Mutant::NothingOfAMode,
         Mutant::DyingIsDoubt,
+        Mutant::ClockTrusted,
         Mutant::LogReadEarly,
         Mutant::CoveredNotWritten,
         Mutant::CoveredUnordered,

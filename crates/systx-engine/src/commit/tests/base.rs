@@ -488,6 +488,20 @@ fn a_clock_that_was_set_back_hides_nothing() {
     }
 }
 
+/// And the commit is at a time after it.
+#[test]
+fn a_clock_that_was_set_back_and_forth_hides_nothing() {
+    let machine = world(FsKind::Ext4);
+    for case in CASES {
+        let start = copy(&machine);
+        start.set_wall_clock(-3600);
+        (case.outsider)(&Outsider::new(&start));
+        // By hand, so not to the nanosecond.
+        start.set_wall_clock(1);
+        survives(&start, &Case { outsider: |_| {}, ..*case }, "clock set back and forth");
+    }
+}
+
 /// An outsider's change within a tick of a commit has the commit's stamp.
 #[test]
 fn coarse_stamps_hide_nothing() {

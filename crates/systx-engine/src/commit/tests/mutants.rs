@@ -410,6 +410,9 @@ fn check_of(mutant: Mutant) -> Check {
         Mutant::DyingIsDoubt => {
             check("away::a_coordinator_that_is_not_dead_yet_is_no_doubt", "it is no doubt")
         }
+        Mutant::ClockTrusted => {
+            check("base::a_clock_that_was_set_back_and_forth_hides_nothing", "reported durable, and lost")
+        }
         Mutant::LogReadEarly => {
             check("away::a_coordinator_is_asked_again_when_it_has_been_taken_back", "half of it is there")
         }
@@ -638,6 +641,7 @@ noticed! {
     power_for_bytes_that_are_not_held_is_noticed: PowerUnleased,
     a_mode_of_which_nothing_is_given_is_noticed: NothingOfAMode,
     a_dying_coordinator_that_is_a_doubt_is_noticed: DyingIsDoubt,
+    a_clock_that_is_trusted_after_it_was_set_is_noticed: ClockTrusted,
     a_log_that_was_read_before_its_abort_is_noticed: LogReadEarly,
     bytes_of_covered_records_that_are_not_written_are_noticed: CoveredNotWritten,
     names_of_covered_records_that_are_not_synced_are_noticed: CoveredUnordered,
