@@ -62,6 +62,33 @@ fn a_large_file_is_changed_in_place_and_only_where_it_changed() {
     });
 }
 
+/// Of a sparse file, too, where the committed bytes are zeros as those of the hole are.
+#[test]
+fn bytes_behind_a_hole_in_its_last_sector_are_published() {
+    everywhere(|scratch| {
+        let domain = domain(scratch, "lower");
+        let path = scratch.0.join("lower/sparse");
+        for ends in [300_000, 150_990] {
+            std::fs::File::create(&path).unwrap().set_len(ends).unwrap();
+            let mut t = begin(&domain);
+            let (node, _) = walk(&mut t, "sparse").unwrap();
+            t.open(node, Access::ReadWrite, false).unwrap();
+            t.write_at(node, &bytes(100_000), 100_000).unwrap();
+            t.fallocate(node, 3, 150_000, 1000).unwrap();
+            for size in [180_001, 190_000] {
+                t.setattr(node, &SetAttr { size: Some(size), ..SetAttr::default() }).unwrap();
+            }
+            t.write_at(node, b"near", 180_010).unwrap();
+            let mut seen = vec![0; 190_000];
+            assert_eq!(t.read_at(node, &mut seen, 0), Ok(190_000));
+            assert_eq!((seen[150_999], seen[151_000], &seen[180_010..180_014]), (0, 48, &b"near"[..]));
+            t.close(node);
+            t.commit().unwrap();
+            assert!(std::fs::read(&path).unwrap() == seen, "a file of {ends} bytes");
+        }
+    });
+}
+
 #[test]
 fn a_large_file_written_anew_keeps_its_owner_mode_attributes_and_contents() {
     everywhere(|scratch| {

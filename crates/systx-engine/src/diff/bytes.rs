@@ -167,8 +167,8 @@ pub(crate) fn each_difference<O: Os>(
         from = from.max(end.next_multiple_of(SECTOR));
         while at < end {
             if hole {
-                // Zeros on zeros: of a sparse file there may be very many.
-                let data = committed.next_data(workset, at)?.min(from) / SECTOR * SECTOR;
+                // Zeros on zeros: of a sparse file there may be very many. Behind the hole, its last sector may hold more.
+                let data = committed.next_data(workset, at)?.min(extent.end) / SECTOR * SECTOR;
                 if data > at {
                     at = data;
                     continue;
