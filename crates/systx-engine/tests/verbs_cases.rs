@@ -5,6 +5,7 @@ mod verbs_world;
 use std::os::unix::fs::{FileExt, MetadataExt};
 use systx_engine::outcome::{ConflictKind, VerbError};
 use systx_engine::transaction::{Access, Node, SetAttr, SetTime, Transaction};
+use systx_os::host;
 use systx_os::{Errno, FileType, Linux, Open, Os, Rename, Seek, SetXattr, Timestamp};
 use verbs_world::*;
 
@@ -503,5 +504,37 @@ fn a_terabyte_of_nothing_costs_nothing() {
             file.read_exact_at(&mut buf[..3], end - 3).unwrap();
             assert_eq!(&buf[..3], b"end");
         }
+    });
+}
+
+/// Closing a descriptor ends a lease only if no process has a copy of it.
+#[test]
+fn a_child_that_is_forked_in_a_commit_and_lives_on_keeps_no_lease() {
+    everywhere(|scratch| {
+        let domain = domain(scratch, "lower");
+        let (changed, new) = (scratch.0.join("lower/changed"), scratch.0.join("lower/new"));
+        std::fs::write(&changed, bytes(5000)).unwrap();
+        let mut t = begin(&domain);
+        let (node, _) = walk(&mut t, "changed").unwrap();
+        t.open(node, Access::ReadWrite, false).unwrap();
+        t.write_at(node, b"x", 100).unwrap();
+        t.close(node);
+        let root = t.root(0);
+        t.create(root, b"new", 0o644, me()).unwrap();
+        let (told, child) = std::sync::mpsc::channel();
+        t.at_commit_point(move || {
+            let lives = || loop {
+                std::thread::park();
+            };
+            told.send(host::fork(lives)).unwrap();
+        });
+        t.commit().unwrap();
+        let child = child.recv().unwrap();
+        // Opened by a call that doesn't wait for a lease's end.
+        let os = Linux::new();
+        let open = [&changed, &new].map(|path| os.open_path(path, Open::ReadWrite).map(drop));
+        host::kill(child);
+        host::wait(child);
+        assert_eq!(open, [Ok(()), Ok(())]);
     });
 }

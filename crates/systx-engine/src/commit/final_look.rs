@@ -26,11 +26,9 @@ pub(crate) struct Leases<O: Os> {
 
 impl<O: Os> Drop for Leases<O> {
     fn drop(&mut self) {
-        for fd in &mut self.held {
-            // Closing releases, too: an error here has no consequence.
-            if Arc::get_mut(fd).is_none() {
-                let _ = self.os.lease(fd, Lease::None);
-            }
+        for fd in &self.held {
+            // Closing releases, too, but not where a child that was forked meanwhile has the file open, as well.
+            let _ = self.os.lease(fd, Lease::None);
         }
     }
 }
@@ -226,7 +224,7 @@ fn may_get_power<O: Os>(part: &Part<O>) -> Result<(), CommitError> {
             }
         };
         match held {
-            Held::Leased(_) => {}
+            Held::Leased(fd) => drop(os.lease(&fd, Lease::None)),
             Held::Gone => return Err(changed(domain, step, ConflictKind::Removed)),
             Held::Open => return Err(changed(domain, step, ConflictKind::OpenForWriting)),
         }

@@ -178,6 +178,7 @@ fn has_for_itself<O: Os>(workset: &mut Workset<O>, ix: Ix) -> Verb<Option<Was>> 
     if workset.os().lease(&fd, Lease::Write).is_err() {
         return Ok(None);
     }
+    let _ = workset.os().lease(&fd, Lease::None);
     // A copy is made elsewhere: it is not encrypted, and some flags count for empty files only.
     if workset.os().inode_flags(&fd)? & inode_flag::GIVEN != 0 {
         return Ok(None);

@@ -43,7 +43,7 @@ pub(super) fn patch<O: Os>(site: &mut Site<'_, O>, n: usize, step: &Step, patch:
         NewBytes::Reclaimed => return Ok(()),
     };
     // Before size and bytes are read: under the lease none can change between that and the writes.
-    let lease = WriteLease::hold(os, &target, since);
+    let mut lease = WriteLease::hold(os, &target, since);
     let sharing = lease.sharing;
     let stays_open = since == Since::Now && sharing == Sharing::Exclusive && site.keeps_targets;
     let stat = os.stat(&target)?;
@@ -88,6 +88,7 @@ pub(super) fn patch<O: Os>(site: &mut Site<'_, O>, n: usize, step: &Step, patch:
         // Of another user's file it can't be set.
         let _ = os.utimens(&target, None, patch.by_pages);
     }
+    lease.taken &= !stays_open;
     drop(lease);
     if stays_open {
         site.keep_target(patch.file, target);
@@ -366,7 +367,7 @@ impl<O: Os> Patching<'_, O> {
 enum Since {
     /// Before the commit point, or an earlier record: it stays open.
     Before,
-    /// This step: closing it releases a lease on it.
+    /// This step.
     Now,
 }
 
@@ -377,7 +378,7 @@ struct WriteLease<'a, O: Os> {
     target: &'a O::Fd,
     /// Exclusive if it is held; by us or, for the owner of the commit, since the final look.
     sharing: Sharing,
-    /// True if it is to be released: the file stays open.
+    /// True if it is to be released: the file stays open, here or in a child that was forked meanwhile.
     taken: bool,
 }
 
@@ -386,14 +387,14 @@ impl<'a, O: Os> WriteLease<'a, O> {
         let held = since == Since::Before && os.lease_held(target) == Ok(Lease::Write);
         let taken = !held && os.lease(target, Lease::Write).is_ok();
         let sharing = if held || taken { Sharing::Exclusive } else { Sharing::Shared };
-        WriteLease { os, target, sharing, taken: taken && since == Since::Before }
+        WriteLease { os, target, sharing, taken }
     }
 }
 
 impl<O: Os> Drop for WriteLease<'_, O> {
     fn drop(&mut self) {
         if self.taken {
-            // An error has no consequence: closing the file releases the lease, too.
+            // An error has no consequence: closing the file mostly releases the lease, too.
             let _ = self.os.lease(self.target, Lease::None);
         }
     }

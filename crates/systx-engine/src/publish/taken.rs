@@ -84,6 +84,8 @@ pub(super) fn keep_if_changed<O: Os>(
             // is released.
             differs |= os.lease_held(fd) != Ok(Lease::Read);
             if !differs {
+                // It may have another name, and a child that was forked meanwhile have it open.
+                let _ = os.lease(fd, Lease::None);
                 return Ok(());
             }
             os.stat(fd)?
