@@ -11,7 +11,7 @@ use crate::id::{Objects, TxId};
 use crate::invariant::invariant;
 use crate::mutant::{self, Mutant};
 use crate::objects::{slot_name, Directories};
-use crate::outcome::{CommitError, Durability};
+use crate::outcome::{CommitError, ConflictKind, Durability};
 use crate::plan::{Plan, Staged};
 use crate::publish::tokens::{self, TokenHandles};
 use crate::record::{Act, Body, Share, SharedSlots, Step, BODY_VERSION};
@@ -102,7 +102,7 @@ pub(super) fn prepare<O: Os>(
 /// P2, P3: tokens, directories, space.
 fn stage<O: Os>(mut draft: Draft<O>, command: &str) -> Result<Change<O>, CommitError> {
     let patch_targets = if mutant::on(Mutant::TargetsEarly) {
-        targets::open(&draft.domain, &draft.plan, &draft.plan.steps)?.open
+        targets::open(&draft.domain, &draft.plan, &draft.plan.steps, ConflictKind::HeldNow)?.open
     } else {
         HashMap::new()
     };

@@ -33,7 +33,8 @@ impl<O: Os> Commit<'_, O> {
     pub(super) fn open_targets(&mut self) -> Result<(), CommitError> {
         for part in &mut self.parts {
             if let (Some(change), false) = (&mut part.change, mutant::on(Mutant::TargetsEarly)) {
-                let Targets { open, cut } = open(&part.domain, &change.plan, &change.body.steps)?;
+                let kept_out = self.facts.kept_out();
+                let Targets { open, cut } = open(&part.domain, &change.plan, &change.body.steps, kept_out)?;
                 (change.patch_targets, change.shared) = (open, cut);
                 change.base.look_through(&change.patch_targets);
             }
@@ -46,11 +47,12 @@ impl<O: Os> Commit<'_, O> {
 ///
 /// # Errors
 ///
-/// `Conflict` if one is gone; `Failed` with the kernel's answer, `EAGAIN` if an outsider keeps a lease on it.
+/// `Conflict` if one is gone, or `kept_out` by another commit; `Failed` with the kernel's answer, `EAGAIN` if an outsider keeps a lease on it.
 pub(super) fn open<O: Os>(
     domain: &Domain<O>,
     plan: &Plan,
     steps: &[Step],
+    kept_out: ConflictKind,
 ) -> Result<Targets<O>, CommitError> {
     let (mut targets, mut cut) = (HashMap::new(), HashMap::new());
     let mut open_max = OPEN_MAX;
@@ -80,7 +82,7 @@ pub(super) fn open<O: Os>(
             }
             // Another commit, of other pages, is publishing them under its lease, and has been stopped.
             Err(Errno::AGAIN) if patch.by_pages.is_some() => {
-                let (what, with) = (ConflictKind::HeldNow, Party::Unknown);
+                let (what, with) = (kept_out, Party::Unknown);
                 return Err(CommitError::Conflict(Box::new(Conflict { path: path(), what, with })));
             }
             Err(error) => {

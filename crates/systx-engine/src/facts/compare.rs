@@ -136,7 +136,7 @@ impl<O: Os> Facts<O> {
             Some(fd) => fd.clone(),
             None => match opened() {
                 Ok(fd) => Arc::new(fd),
-                Err(Errno::AGAIN) if seen.depth != Depth::Whole => return Ok(Some(ConflictKind::HeldNow)),
+                Err(Errno::AGAIN) if seen.depth != Depth::Whole => return Ok(Some(self.kept_out())),
                 // Gone, or under the lease of a process that may be writing; or, since the look at its name, something else
                 // has that: a link, a FIFO, a file that may not be read.
                 Err(Errno::NOENT | Errno::AGAIN | Errno::LOOP | Errno::NXIO | Errno::ACCESS) => {

@@ -11,7 +11,7 @@ use super::{DeliveredBytes, Depth, FactIx, Facts, Known};
 use crate::bytes::read_up_to;
 use crate::id::{ObjectId, PAGE_BYTES};
 use crate::mutant::{self, Mutant};
-use crate::outcome::{ConflictKind, Verb};
+use crate::outcome::{ConflictKind, Verb, Waiting};
 use crate::paths::join;
 use std::cell::RefCell;
 use std::ops::Range;
@@ -124,6 +124,15 @@ impl<O: Os> Facts<O> {
         }
         self.keep_pages(fact, new, offset, buf);
         Ok(Some(got))
+    }
+
+    /// The conflict with a commit of other pages whose lease stays, as its process has been stopped. The end of one that
+    /// never waits is no conflict to its program.
+    pub(crate) fn kept_out(&self) -> ConflictKind {
+        match self.waiting {
+            Waiting::Waits => ConflictKind::HeldPending,
+            Waiting::Never => ConflictKind::HeldNow,
+        }
     }
 
     /// Makes a file a fact as a whole: its size and times are about to be shown, or relied on, or more of it to be read

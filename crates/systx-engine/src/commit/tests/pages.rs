@@ -266,7 +266,7 @@ fn other(machine: &Machine, page: u64, text: &[u8]) -> bool {
         }
         let done = run_process(&os, || match commit(&open(&os).expect("opens"), page, text) {
             Err(CommitError::Conflict(conflict)) => {
-                assert_eq!(conflict.what, ConflictKind::HeldNow, "{conflict}");
+                assert_eq!(conflict.what, ConflictKind::HeldPending, "{conflict}");
                 false
             }
             done => {
