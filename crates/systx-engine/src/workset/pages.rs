@@ -28,10 +28,14 @@ impl<O: Os> Workset<O> {
 
     /// Takes over what its fact knows of a committed file by now.
     pub(crate) fn know_again(&mut self, ix: Ix) {
-        if let Some(lower) = &self.object(ix).lower {
-            if let Some(found) = self.facts.found(lower.fact) {
-                self.object_mut(ix).lower = Some(found);
-            }
+        let Some(found) = self.object(ix).lower.as_ref().and_then(|lower| self.facts.found(lower.fact))
+        else {
+            return;
+        };
+        let moved = self.object(ix).lower.as_ref().is_some_and(|known| known.stat.mtime != found.stat.mtime);
+        self.object_mut(ix).lower = Some(found);
+        if moved {
+            self.renew_written(ix);
         }
     }
 

@@ -326,6 +326,18 @@ impl<O: Os> Workset<O> {
         private.into_iter().for_each(|ix| self.reap(ix));
     }
 
+    /// Gives a file that others have written since, and that becomes a fact as a whole, a later time than theirs, as its
+    /// own writes become public behind them. None was set by then, also none that a part restores.
+    pub(super) fn renew_written(&mut self, ix: Ix) {
+        let now = self.now();
+        let noted =
+            self.savepoints.open.iter_mut().filter_map(|open| open.before.get_mut(&ix)?.over.as_mut());
+        let present = self.nodes[ix.get() as usize - 1].over.as_mut();
+        for over in noted.chain(present).filter(|over| over.mtime.is_some()) {
+            (over.mtime, over.ctime) = (Some(now), Some(now));
+        }
+    }
+
     fn restore_object(&mut self, ix: Ix, before: Before) -> Verb<()> {
         if let Some(bytes) = before.bytes {
             self.restore_bytes(ix, bytes)?;

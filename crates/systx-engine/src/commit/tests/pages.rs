@@ -5,10 +5,10 @@ use super::world::*;
 use crate::domain::Domain;
 use crate::id::PAGE_BYTES;
 use crate::outcome::{CommitError, Committed, ConflictKind, Durability, Options, Recovered, Verb, VerbError};
-use crate::transaction::{Access, Grain, Node, Transaction};
+use crate::transaction::{Access, Grain, Node, SetAttr, SetTime, Transaction};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::Arc;
-use systx_os::{FsKind, Open, Os};
+use systx_os::{FsKind, Open, Os, Timestamp};
 use systx_sim::machine::{run_process, Crash, Machine, Plant, SimOs};
 
 const KINDS: [FsKind; 4] = [FsKind::Ext4, FsKind::Xfs, FsKind::Btrfs, FsKind::Tmpfs];
@@ -421,4 +421,52 @@ fn a_page_is_redone_though_an_outsider_came_between_records_of_another_one() {
         }
     }
     assert!(all > 10, "{all}");
+}
+
+/// A transaction that wrote its pages before others did, and goes by the whole file from then on.
+#[test]
+fn the_time_of_a_file_goes_forward_though_its_pages_were_written_before_those_of_others() {
+    type Part = fn(&mut Transaction<SimOs>, Node) -> Verb<()>;
+    let set = Timestamp { sec: 5, nsec: 0 };
+    let parts: [(&str, Part); 6] = [
+        ("pages alone", |_, _| Ok(())),
+        ("the end", |t, f| write(t, f, 3, &[b'e'; 600])),
+        ("more than its pages", |t, f| {
+            t.open(f, Access::ReadWrite, false).and_then(|()| t.append(f, b"a").map(drop))
+        }),
+        ("size and times", |t, f| t.getattr(f).map(drop)),
+        ("a part that is undone", |t, f| {
+            let part = t.savepoint()?;
+            write(t, f, 0, b"undone").and_then(|()| t.getattr(f).map(drop))?;
+            t.undo_to(part)
+        }),
+        ("a time of its own", |t, f| {
+            let mtime = Some(SetTime::At(Timestamp { sec: 5, nsec: 0 }));
+            t.setattr(f, &SetAttr { mtime, ..SetAttr::default() })?;
+            read(t, f, 2).map(drop)
+        }),
+    ];
+    for kind in KINDS {
+        for (what, part) in parts {
+            within(kind, |machine, domain| {
+                let (mut t, node) = begin(domain, Durability::None).expect("begins");
+                write(&mut t, node, 0, b"first").expect("writes");
+                machine.advance_ns(1_000_000_000);
+                committed(commit(domain, 1, b"other"));
+                let mtime = || {
+                    let os = machine.outsider("outsider");
+                    let file = os.open_path(0, "w/f", Open::Path).expect("opens");
+                    os.stat(&file).expect("stats").mtime
+                };
+                let before = mtime();
+                machine.advance_ns(1_000_000_000);
+                part(&mut t, node).expect("goes on");
+                committed(t.commit());
+                assert!(has(machine, 0, b"first") && has(machine, 1, b"other"), "{kind:?}, {what}");
+                let is_set = what == "a time of its own";
+                assert!(mtime() > before || is_set, "{kind:?}, {what}: the time went back");
+                assert_eq!(mtime() == set, is_set, "{kind:?}, {what}");
+            });
+        }
+    }
 }
