@@ -1,11 +1,12 @@
 //! No rule without a test that shows that it is needed.
 
 const DECLARED: &str = include_str!("../src/model/mod.rs");
-const TESTS: [&str; 9] = [
+const TESTS: [&str; 10] = [
     include_str!("model_cooperation.rs"),
     include_str!("model_crash.rs"),
     include_str!("model_redo.rs"),
     include_str!("model_shared_staging.rs"),
+    include_str!("model_appends.rs"),
     include_str!("model_mark.rs"),
     include_str!("model_participants.rs"),
     include_str!("model_liveness.rs"),

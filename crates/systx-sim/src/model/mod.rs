@@ -17,12 +17,14 @@
 //! | [`redo`], [`chain`] | two transactions that depend on each other, power losses, checkpoint | I3, I7, I8, I12 |
 //! | [`participants`] | two file systems, mounted in any order | all or nothing on both |
 //! | [`away`] | two file systems of which one never comes back, stays away, is rolled back; checkpoints, orderly shutdowns | I8, all or nothing, no doubt for ever |
+//! | [`appends`] | two transactions that append to one file, an outsider that does, kills, power losses | nothing is lost or comes twice; no needless conflict |
 //! | [`liveness`] | rivals that loop, a holder of priority, ordered and prepared ones | no deadlock, at most one more loss |
 //!
 //! The tests use small bounds (a minute altogether in the dev profile). `SYSTX_LONG=1 cargo test -p
 //! systx-sim` takes the larger ones: more kills, power losses and outsider's calls.
 
 pub mod alone;
+pub mod appends;
 pub mod away;
 pub mod chain;
 pub mod checker;
@@ -171,6 +173,15 @@ pub enum Mutant {
     PagesTooCoarse,
     /// Reads and writes of pages say nothing of the file as a whole.
     PagesTooFine,
+    // appends
+    /// V3: an end is not looked for again when other commits came.
+    EndFoundOnce,
+    /// V6 and F: an end is not compared.
+    EndNotCompared,
+    /// An append that came behind an outsider's last bytes is not synced.
+    MovedNotSynced,
+    /// A helper or a redo appends whatever is there.
+    AppendedTwice,
     // alone
     /// R4: what is known of a path is delivered without a look.
     AloneUnlooked,

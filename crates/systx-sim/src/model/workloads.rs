@@ -51,12 +51,12 @@ const fn whole(reads: &'static [u8], writes: &'static [u8]) -> Program {
     Program { reads, writes, listings: &[], announced: Announced::AsWhole }
 }
 
-/// Objects 0 to 2 are the pages of one file. An append is to its size what a new name is to a listing, so those that
-/// nobody reads are in [`WORKLOADS`] already.
+/// Objects 0 to 2 are the pages of one file. An append that nobody reads is a blind write, so those are in
+/// [`WORKLOADS`] already.
 ///
 /// In the engine [`WHOLE_READ`] is the object data, and [`WHOLE_WRITTEN`] the object size, for the library's transactions;
-/// those of a view announce every file as a whole. It does not follow the model in appends yet: they announce the whole
-/// file, and conflict. For them it would need a PATCH that appends behind whatever end it finds.
+/// those of a view announce every file as a whole. An append that has not seen the end writes both and reads neither, as
+/// blind writers do; where it goes is in [`super::appends`].
 pub const PAGES: [Workload; 5] = [
     Workload {
         name: "different pages",
