@@ -45,6 +45,16 @@ pub(crate) enum Mutant {
     PagesSetSize,
     /// The rule of chains goes by files, also where records are of different pages.
     ChainsOfFiles,
+    /// An append to a file whose end was not seen is not announced.
+    AppendsUnclaimed,
+    /// V3: the end that it is appended to is not looked for again when other commits came.
+    EndsFoundOnce,
+    /// V6 and F: that end is not compared.
+    EndsNotLookedAt,
+    /// An append that came behind an outsider's last bytes is not synced.
+    MovedNotSynced,
+    /// PATCH: bytes that an earlier pass has appended are appended again.
+    AppendedTwice,
     /// R1: a look does not wait for slots.
     NoSlotWait,
     /// R1: a look is delivered without a refresh after it.
@@ -408,5 +418,10 @@ impl Mutant {
         Mutant::PageHashNotKept,
         Mutant::PagesSetSize,
         Mutant::ChainsOfFiles,
+        Mutant::AppendsUnclaimed,
+        Mutant::EndsFoundOnce,
+        Mutant::EndsNotLookedAt,
+        Mutant::MovedNotSynced,
+        Mutant::AppendedTwice,
     ];
 }

@@ -17,7 +17,7 @@ use std::sync::Arc;
 use systx_os::{Errno, FileType, Os};
 
 pub use crate::facts::Grain;
-pub use crate::types::{Access, Attr, Caller, DirEntry, Node, SetAttr, SetTime};
+pub use crate::types::{Access, AppendedAt, Attr, Caller, DirEntry, Node, SetAttr, SetTime};
 
 /// A transaction: private changes over the committed tree.
 pub struct Transaction<O: Os> {

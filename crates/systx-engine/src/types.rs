@@ -106,6 +106,15 @@ pub enum Access {
     ReadWrite,
 }
 
+/// The place of bytes that were appended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum AppendedAt {
+    /// From the start of the file.
+    Offset(u64),
+    /// So many bytes behind the end that the file has before the transaction: it is not known yet.
+    BehindEnd(u64),
+}
+
 /// One name of a directory.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DirEntry {

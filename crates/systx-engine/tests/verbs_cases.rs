@@ -4,7 +4,7 @@ mod verbs_world;
 
 use std::os::unix::fs::{FileExt, MetadataExt};
 use systx_engine::outcome::{ConflictKind, VerbError};
-use systx_engine::transaction::{Access, Node, SetAttr, SetTime, Transaction};
+use systx_engine::transaction::{Access, AppendedAt, Node, SetAttr, SetTime, Transaction};
 use systx_os::host;
 use systx_os::{Errno, FileType, Linux, Open, Os, Rename, Seek, SetXattr, Timestamp};
 use verbs_world::*;
@@ -39,7 +39,7 @@ fn a_large_file_is_changed_in_place_and_only_where_it_changed() {
         assert_eq!(t.write_at(node, &patch, 1_000_003), Ok(200_001));
         t.fallocate(node, 3, 2_000_000, 100_000).unwrap();
         t.setattr(node, &SetAttr { size: Some(2_500_000), ..SetAttr::default() }).unwrap();
-        assert_eq!(t.append(node, b"end"), Ok((2_500_000, 3)));
+        assert_eq!(t.append(node, b"end"), Ok((AppendedAt::Offset(2_500_000), 3)));
         t.setattr(node, &SetAttr { size: Some(2_600_000), ..SetAttr::default() }).unwrap();
         let hole = t.seek(node, 1_500_000, Seek::Hole).unwrap();
         assert_eq!(hole, 2_000_000);

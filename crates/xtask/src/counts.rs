@@ -17,9 +17,9 @@ const GROUPS: [Group; 2] = [
     Group {
         name: "the command line's crates",
         crates: &["systx-os", "systx-engine", "systx-view", "systx-cli"],
-        // What the library's watcher, its rules of contention and its pages need below it, and an area's block that no
-        // archiver makes.
-        lines_max: 40_600,
+        // The library's watcher, its rules of contention, its pages and its appends are below it; so is an area's block
+        // that no archiver makes.
+        lines_max: 40_850,
     },
     Group { name: "the library's crates", crates: &["systx-places", "systx", "systx-c"], lines_max: 12_000 },
 ];

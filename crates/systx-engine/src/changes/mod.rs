@@ -157,6 +157,7 @@ impl<O: Os> Transaction<O> {
     /// `Doomed` when the committed tree is seen to have changed.
     pub fn changes(&mut self) -> Verb<Vec<Change>> {
         self.ours()?;
+        self.workset.see_ends()?;
         let mut changes = Vec::new();
         for diff in Diff::of(&mut self.workset).map_err(|(_, error)| error)? {
             for pair in diff.pairs(&self.workset) {

@@ -137,6 +137,7 @@ impl<O: Os> Transaction<O> {
     ///
     /// Of the file system. An inner error says why there is no such part; nothing has changed.
     pub fn choose(&mut self, changes: &[Change], choice: &Choice) -> Verb<Result<Part, Unfit>> {
+        self.workset.see_ends()?;
         let diffs = Diff::of(&mut self.workset).map_err(|(_, error)| error)?;
         Ok(choose(&self.workset, &diffs, changes, choice))
     }

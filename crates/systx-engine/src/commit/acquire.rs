@@ -205,11 +205,11 @@ const MUCH_BYTES: u64 = 128 << 20;
 const ASKED_NS: u64 = 10_000_000;
 
 /// Checks that there is room for what publication adds. Staged objects have theirs already.
-pub(super) fn space<O: Os>(domain: &Domain<O>, steps: &[Step]) -> Result<(), CommitError> {
+pub(super) fn space<O: Os>(domain: &Domain<O>, plan: &Plan, steps: &[Step]) -> Result<(), CommitError> {
     let os = &domain.os;
     let fail = |doing| move |error| CommitError::Failed { doing, path: Vec::new(), error };
-    let mut bytes = 0;
-    let mut adds = false;
+    let mut bytes = plan.appends.values().map(|bytes| bytes.len() as u64).sum();
+    let mut adds = bytes > 0;
     for step in steps {
         match &step.act {
             Act::Patch(patch) => {

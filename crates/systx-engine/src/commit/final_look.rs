@@ -123,7 +123,7 @@ impl<O: Os> Commit<'_, O> {
     pub(super) fn compare_all(&mut self, look: Look, open: &OpenFiles<O>) -> Result<(), CommitError> {
         let fixed = self.facts.check_all(open).map_err(super::aborted)?;
         if look.asks(Subject::Before, Shown::Not) == Ask::Nothing {
-            return Ok(());
+            return self.compare_ends();
         }
         let of = |part: &Part<O>| Compared {
             objects: part.objects.read.iter().copied().collect(),
@@ -131,7 +131,9 @@ impl<O: Os> Commit<'_, O> {
         };
         let compared: Vec<_> = self.parts.iter().map(of).collect();
         self.check_befores(&compared)?;
-        self.still_possible(&compared)
+        self.still_possible(&compared)?;
+        // Last, as no redo can tell where an outsider has appended between this and the step.
+        self.compare_ends()
     }
 
     /// To abort rather than to displace. Names that are facts have been compared.

@@ -42,6 +42,7 @@ impl<O: Os> Commit<'_, O> {
                 directories: std::mem::take(&mut change.directories),
                 tokens: std::mem::take(&mut change.tokens),
                 held: std::mem::take(&mut change.held),
+                appends: change.plan.appends.keys().copied().collect(),
             };
             let mut site = Site::living(domain, &change.slots, &change.body, self.durability, opened);
             match publish(&mut site, &change.body) {

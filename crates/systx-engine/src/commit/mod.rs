@@ -9,6 +9,7 @@ mod acquire;
 mod barrier;
 mod base;
 mod decide;
+mod ends;
 mod final_look;
 mod finish;
 mod header;
@@ -84,6 +85,8 @@ pub(crate) struct Change<O: Os> {
     pub held: HashMap<Handle, Arc<O::Fd>>,
     /// Tokens in the slots, as far as known.
     pub tokens: TokenHandles,
+    /// The next number before the ends were looked at of files that are appended to unseen.
+    pub ends_since: Lsn,
     /// The state that the steps build on.
     pub base: base::Base<O>,
     /// Says that `tx/<id>` is in use, until a slot does.

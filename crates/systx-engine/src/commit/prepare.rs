@@ -7,11 +7,11 @@ use super::{acquire, barrier, targets, Change, Part};
 use crate::domain::shared_staging::{first_slot, SharedStaging};
 use crate::domain::{Domain, Sealed};
 use crate::facts::Facts;
-use crate::id::{Objects, TxId};
+use crate::id::{Lsn, Objects, TxId};
 use crate::invariant::invariant;
 use crate::mutant::{self, Mutant};
 use crate::objects::{slot_name, Directories};
-use crate::outcome::{CommitError, ConflictKind, Durability};
+use crate::outcome::{CommitError, ConflictKind, Durability, Waiting};
 use crate::plan::{Plan, Staged};
 use crate::publish::tokens::{self, TokenHandles};
 use crate::record::{Act, Body, Share, SharedSlots, Step, BODY_VERSION};
@@ -107,7 +107,7 @@ fn stage<O: Os>(mut draft: Draft<O>, command: &str) -> Result<Change<O>, CommitE
         HashMap::new()
     };
     // Asked now, as after the commit point a full disk would leave the publication pending.
-    acquire::space(&draft.domain, &draft.plan.steps)?;
+    acquire::space(&draft.domain, &draft.plan, &draft.plan.steps)?;
     let mut body = body_of(&mut draft, command);
     let token_of = |on: &InSharedStaging<O>| TokenHandles::of(on.shared_staging.token_handle);
     let tokens = draft.in_shared_staging.as_ref().map(token_of).unwrap_or_default();
@@ -127,6 +127,7 @@ fn stage<O: Os>(mut draft: Draft<O>, command: &str) -> Result<Change<O>, CommitE
         directories,
         held,
         tokens,
+        ends_since: Lsn(0),
         base: Base::default(),
         sealed,
         header: None,
@@ -265,10 +266,20 @@ fn record<O: Os>(
     if parts.iter().filter(|part| part.change.is_some()).count() > 1 {
         name_each_other(parts);
     }
-    for part in parts.iter_mut() {
-        let domain = part.domain.clone();
-        let unsynced = durability == Durability::Durable && builds_on_unsynced(part);
-        let Some(change) = &mut part.change else { continue };
+    parts.iter_mut().try_for_each(|part| record_part(part, durability, facts.waiting))
+}
+
+/// P4 of one part, with all that a record of its own needs: again where the end of a file has moved.
+pub(super) fn record_part<O: Os>(
+    part: &mut Part<O>,
+    durability: Durability,
+    waiting: Waiting,
+) -> Result<(), CommitError> {
+    // Before the look at the base, which covers then what the end was found behind.
+    part.look_at_ends(waiting)?;
+    let domain = part.domain.clone();
+    let unsynced = durability == Durability::Durable && builds_on_unsynced(part);
+    if let Some(change) = &mut part.change {
         if durability == Durability::Durable {
             // Looked at before the flush, which then covers what was seen; V6 or F find later changes (C10).
             let mut base = Base::look(&domain, change).map_err(fail("looking at what is changed"))?;

@@ -80,8 +80,8 @@ pub(super) fn open<O: Os>(
                 let (what, with) = (ConflictKind::Removed, Party::Outsider);
                 return Err(CommitError::Conflict(Box::new(Conflict { path: path(), what, with })));
             }
-            // Another commit, of other pages, is publishing them under its lease, and has been stopped.
-            Err(Errno::AGAIN) if patch.by_pages.is_some() => {
+            // Another commit, of other pages, is publishing them under its lease, and has been stopped; or a reader has.
+            Err(Errno::AGAIN) if patch.by_pages.is_some() || plan.appends.contains_key(&patch.file) => {
                 let (what, with) = (kept_out, Party::Unknown);
                 return Err(CommitError::Conflict(Box::new(Conflict { path: path(), what, with })));
             }

@@ -1,5 +1,6 @@
 //! V: validation and numbering under the commit lock (docs/protocol.md §3, V1–V5).
 
+use super::prepare::record_part;
 use super::{Commit, Number, Numbered, Part};
 use crate::domain::priority::PRIORITY_NS;
 use crate::domain::{take_priority, Contender, Domain, Held, Place, SlotInfo, SlotIx, SlotState};
@@ -26,6 +27,8 @@ enum Obstacle {
     Full { part: usize },
     /// Commits since our snapshot may have changed what we read.
     Stale,
+    /// Commits since the look at the end of a file may have moved it.
+    Moved { part: usize },
     /// We build on a result that is not durable yet.
     Unsynced { part: usize },
     /// The log went on to another segment since our record was written: a checkpoint may drop it where no
@@ -106,6 +109,9 @@ impl<O: Os> Commit<'_, O> {
             if self.stale(part) && !mutant::on(Mutant::NoV3) {
                 return Ok(Some(Obstacle::Stale));
             }
+            if part.ends_may_have_moved() && !mutant::on(Mutant::EndsFoundOnce) {
+                return Ok(Some(Obstacle::Moved { part: n }));
+            }
             // V4: a power loss would take back what ours was computed from, and keep ours (I12).
             let unsynced = self.durability == Durability::Durable && builds_on_unsynced(part);
             if unsynced && !mutant::on(Mutant::NoV4) {
@@ -120,7 +126,7 @@ impl<O: Os> Commit<'_, O> {
         Ok(None)
     }
 
-    /// V3. Everything that is written was looked at, so R covers W.
+    /// V3. Everything that is written was looked at, so R covers W, but for files that are appended to unseen.
     fn stale(&self, part: &Part<O>) -> bool {
         let (from, to) = (self.facts.snapshot(part.mount), part.domain.table.next());
         let mut hit = false;
@@ -167,6 +173,10 @@ impl<O: Os> Commit<'_, O> {
             }
             // A refresh compares facts, which reads files: without the lock, under which others would wait for it.
             Obstacle::Stale => self.facts.refresh_all().map_err(super::aborted)?,
+            // Not a conflict: it has shown the end to nobody.
+            Obstacle::Moved { part } => {
+                record_part(&mut self.parts[part], self.durability, self.facts.waiting)?;
+            }
             // A syncfs may take seconds, for which the lock would stop every commit of the domain.
             Obstacle::Unsynced { part } => {
                 let synced = self.parts[part].domain.sync_unsynced();

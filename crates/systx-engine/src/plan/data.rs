@@ -85,7 +85,9 @@ pub(super) fn plan_data<O: Os>(workset: &mut Workset<O>, diff: &Diff, draft: &mu
         let ix = object.ix;
         draft.now = Some(ix);
         // Open once for everything that is asked of it here, and closed again: there may be very many.
-        let in_memory = workset.memory(ix).is_some() || workset.changed_pages(ix).is_some();
+        let in_memory = workset.memory(ix).is_some()
+            || workset.changed_pages(ix).is_some()
+            || workset.appended(ix).is_some();
         let held = workset.object(ix).file.is_none() && !in_memory;
         if held {
             workset.object_mut(ix).file = Some(workset.private_fd(ix)?);
@@ -117,6 +119,9 @@ fn plan_file<O: Os>(
                 return plan_replacement(workset, draft, ix, slot, was);
             }
         }
+    }
+    if let Some(appended) = workset.appended(ix).cloned() {
+        return plan_append(workset, draft, ix, appended);
     }
     let ranges = patch_ranges(workset, draft, ix, bytes)?;
     if ranges.is_empty() && bytes.before == bytes.after {
@@ -150,6 +155,25 @@ fn plan_file<O: Os>(
     draft.patched.insert(ix);
     draft.plan.written.extend(written);
     draft.plan.commuting.extend(commuting);
+    Ok(())
+}
+
+/// Plans an append to a file whose end was not seen. The ranges are made when that is known (`commit::ends`); it is
+/// announced as any other growth.
+fn plan_append<O: Os>(workset: &mut Workset<O>, draft: &mut Draft<O>, ix: Ix, appended: Vec<u8>) -> Verb<()> {
+    let (at, file) = (at_object(workset, draft, ix)?, handle_of(workset, ix)?);
+    let (ranges, ends) = (Vec::new(), Vec::new());
+    let patch = Patch { file, size_before: 0, size_after: 0, ranges, ends, by_pages: None };
+    draft.inline_left = draft.inline_left.saturating_sub(appended.len() + SECTOR_BYTES);
+    draft.plan.appends.insert(file, appended);
+    draft
+        .plan
+        .written
+        .extend(patch.objects().0.into_iter().filter(|_| !mutant::on(Mutant::AppendsUnclaimed)));
+    draft.patches.push(Step { slot: Step::NO_SLOT, at, act: Act::Patch(patch) });
+    draft.patched.insert(ix);
+    // The time moves when the bytes come.
+    draft.by_pages.insert(ix);
     Ok(())
 }
 

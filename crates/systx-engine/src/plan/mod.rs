@@ -22,7 +22,7 @@ use crate::plan::names::plan_names;
 use crate::plan::small::plan_small;
 use crate::publish::times::changes_a_name;
 use crate::publish::tokens::Token;
-use crate::record::{At, DirectoryTime, Step};
+use crate::record::{At, DirectoryTime, Step, SECTOR_BYTES};
 use crate::workset::node::{Ix, Reach};
 use crate::workset::{changed_pages, Workset};
 use std::collections::{HashMap, HashSet};
@@ -52,6 +52,8 @@ pub struct Plan {
     pub made: HashSet<Handle>,
     /// Times that committed directories get in which steps change names.
     pub times: Vec<DirectoryTime>,
+    /// Bytes appended to files whose ends were not seen: their PATCHes get their ranges when the ends are known.
+    pub appends: HashMap<Handle, Vec<u8>>,
     /// Slots with private bytes that no step needs. They may be unlinked when the outcome is known.
     pub unused: Vec<u32>,
     /// Something that is taken out had more names than one.
@@ -194,14 +196,22 @@ pub(crate) fn plan<O: Os>(workset: &mut Workset<O>) -> Result<Vec<(Plan, Directo
 }
 
 /// Makes the files that are moved or removed facts as a whole: the steps compare them as such; and those whose last
-/// sector is written that the end cuts: the record knows it as far as the file goes, so that must be known. Returns true
-/// if one was none.
+/// sector is written that the end cuts: the record knows it as far as the file goes, so that must be known; and those that
+/// are appended to unseen and changed otherwise, too, or by more than records carry. Returns true if one was none.
 fn makes_whole<O: Os>(workset: &mut Workset<O>, diffs: &[Diff]) -> Verb<bool> {
     let moves = diffs.iter().flat_map(|diff| &diff.moves);
     let moved = moves.filter(|(_, moves)| !moves.lost.is_empty()).map(|(ix, _)| *ix);
-    let objects = diffs.iter().flat_map(|diff| &diff.objects).map(|object| object.ix);
-    let ends = objects.filter(|ix| workset.changed_pages(*ix).is_some_and(changed_pages::write_end));
-    let by_pages: Vec<Ix> = moved.chain(ends).filter(|ix| workset.goes_by_pages(*ix)).collect();
+    let objects = || diffs.iter().flat_map(|diff| &diff.objects).map(|object| object.ix);
+    let ends = objects().filter(|ix| workset.changed_pages(*ix).is_some_and(changed_pages::write_end));
+    let mut room = INLINE_BYTES_MAX;
+    let appended = objects().filter(|ix| {
+        let Some(bytes) = workset.appended(*ix) else { return false };
+        let left = room.checked_sub(bytes.len() + SECTOR_BYTES);
+        room = left.unwrap_or(room);
+        left.is_none() || workset.object(*ix).over.is_some()
+    });
+    let by_pages: Vec<Ix> =
+        moved.chain(ends).chain(appended).filter(|ix| workset.goes_by_pages(*ix)).collect();
     by_pages.iter().try_for_each(|ix| workset.whole(*ix))?;
     Ok(!by_pages.is_empty())
 }

@@ -276,7 +276,11 @@ impl Target {
             // An outsider may have written as many other bytes.
             Size::Before if self.resize != Resize::No && self.ends == Ends::Compared => Question::Ends,
             // An earlier pass, which had the file to itself, has set the size and was cut off; or all is there.
-            Size::After | Size::Beyond if self.resize.grows() && self.sharing == Sharing::Shared => {
+            Size::After | Size::Beyond
+                if self.resize.grows()
+                    && self.sharing == Sharing::Shared
+                    && !mutant::on(Mutant::AppendedTwice) =>
+            {
                 Question::UpToNewSize
             }
             // After a power loss the size may have survived without its bytes. File systems write blocks, so an

@@ -11,7 +11,7 @@ use crate::bytes::{read_up_to, sector_crc, write_all};
 use crate::invariant::invariant;
 use crate::mutant::{self, Mutant};
 use crate::objects::{past_leases, slot_name};
-use crate::outcome::ConflictCopyKind;
+use crate::outcome::{ConflictCopyKind, Durability};
 use crate::record::{Patch, PatchRange, Source, Step, SECTOR_BYTES};
 use std::sync::Arc;
 use systx_os::{Errno, Fallocate, Lease, Open, Os, Result, Timestamp};
@@ -30,11 +30,7 @@ pub(super) fn patch<O: Os>(site: &mut Site<'_, O>, n: usize, step: &Step, patch:
         kept => kept,
     };
     let Some(target) = target else {
-        // In a redo a later record of ours may have removed it, and be on the disk.
-        let later = site.changed_later.is_some_and(|later| later(&patch.file));
-        if !later && !site.may_have_removed(&patch.file) {
-            site.report(step, None, ConflictCopyKind::ContentsGone);
-        }
+        report_gone(site, step, patch);
         return Ok(());
     };
     let slot = match new_bytes(site, step, patch)? {
@@ -56,6 +52,12 @@ pub(super) fn patch<O: Os>(site: &mut Site<'_, O>, n: usize, step: &Step, patch:
     let none = OldEnds::new();
     let ends = site.old_ends.get(&patch.file).unwrap_or(&none);
     let file = Patching { os, patch, target: &target, slot: slot.as_ref(), ends, sharing };
+    if site.appends.contains(&patch.file) && (sharing == Sharing::Shared || size != patch.size_before) {
+        if file.append_anywhere(site.durability)? == Landed::InPieces {
+            site.report(step, None, ConflictCopyKind::ContentsLeft);
+        }
+        return Ok(());
+    }
     let (resize, found) = (Resize::of(patch), Size::of(patch, size));
     let moved = site.shared.get(&patch.file).is_some_and(|at| *at != stat.mtime);
     let stamp = if moved && !mutant::on(Mutant::CutsUnseen) { Stamp::Moved } else { Stamp::AsNoted };
@@ -99,6 +101,23 @@ pub(super) fn patch<O: Os>(site: &mut Site<'_, O>, n: usize, step: &Step, patch:
         site.report(step, None, ConflictCopyKind::ContentsLeft);
     }
     Ok(())
+}
+
+/// Reports that the file is gone.
+fn report_gone<O: Os>(site: &mut Site<'_, O>, step: &Step, patch: &Patch) {
+    // In a redo a later record of ours may have removed it, and be on the disk.
+    let later = site.changed_later.is_some_and(|later| later(&patch.file));
+    if !later && !site.may_have_removed(&patch.file) {
+        site.report(step, None, ConflictCopyKind::ContentsGone);
+    }
+}
+
+/// The way in which bytes have come behind whatever end there was.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Landed {
+    Whole,
+    /// Bytes of another process came between them.
+    InPieces,
 }
 
 /// Where the new bytes of a patch are.
@@ -255,6 +274,58 @@ impl<O: Os> Patching<'_, O> {
     fn append(&self) -> Result<bool> {
         let patch = self.patch;
         invariant!("I6", patch.size_after > patch.size_before, "only growth is appended");
+        let tail = self.tail()?;
+        let size = self.os.stat(self.target)?.size;
+        // An outsider has cut it: the end is not where the program saw it, so an append would be misplaced.
+        if size < patch.size_before {
+            return Ok(true);
+        }
+        // An earlier pass may have been cut off in here.
+        let mut present = vec![0; (size - patch.size_before).min(tail.len() as u64) as usize];
+        let done = read_up_to(self.os, self.target, &mut present, patch.size_before)?;
+        let done = if mutant::on(Mutant::AppendedTwice) { 0 } else { done };
+        // Another process has appended since: how much of ours is behind that can't be told.
+        if present[..done] != tail[..done] {
+            return Ok(true);
+        }
+        let begun = patch.size_before + done as u64;
+        Ok(!self.append_all(&tail[done..])?.iter().all(|at| *at == begun))
+    }
+
+    /// Appends bytes of which no pass has appended any yet, wherever the file ends by now.
+    fn append_anywhere(&self, durability: Durability) -> Result<Landed> {
+        let all = self.append_all(&self.tail()?)?;
+        // A redo would not find them where the record says, and leave them out: they are on the disk before the entry is
+        // free.
+        let as_said = all == [self.patch.size_before] || mutant::on(Mutant::MovedNotSynced);
+        if !as_said && durability == Durability::Durable {
+            self.os.fdatasync(self.target)?;
+        }
+        Ok(if all.len() == 1 { Landed::Whole } else { Landed::InPieces })
+    }
+
+    /// Where the first bytes have come, and further ones that do not stand right behind those before: the kernel appends
+    /// at the end of that moment, so another process's append came between.
+    fn append_all(&self, mut rest: &[u8]) -> Result<Vec<u64>> {
+        let (mut begun, mut end) = (Vec::new(), None);
+        while !rest.is_empty() {
+            let (landed, written) = self.os.append(self.target, rest)?;
+            if end != Some(landed) {
+                begun.push(landed);
+            }
+            end = Some(landed + written as u64);
+            rest = rest.get(written..).unwrap_or_default();
+            // A full disk: the publication stays pending instead of asking for ever.
+            if written == 0 {
+                return Err(Errno::NOSPC);
+            }
+        }
+        Ok(begun)
+    }
+
+    /// The bytes by which the file grows.
+    fn tail(&self) -> Result<Vec<u8>> {
+        let patch = self.patch;
         let mut tail = vec![0; (patch.size_after - patch.size_before) as usize];
         for range in &patch.ranges {
             let (from, to) =
@@ -266,33 +337,7 @@ impl<O: Os> Patching<'_, O> {
                 tail[at..at + bytes.len()].copy_from_slice(&bytes);
             }
         }
-        let size = self.os.stat(self.target)?.size;
-        // An outsider has cut it: the end is not where the program saw it, so an append would be misplaced.
-        if size < patch.size_before {
-            return Ok(true);
-        }
-        // An earlier pass may have been cut off in here.
-        let mut present = vec![0; (size - patch.size_before).min(tail.len() as u64) as usize];
-        let done = read_up_to(self.os, self.target, &mut present, patch.size_before)?;
-        // Another process has appended since: how much of ours is behind that can't be told.
-        if present[..done] != tail[..done] {
-            return Ok(true);
-        }
-        let mut theirs = false;
-        let mut expected = patch.size_before + done as u64;
-        let mut rest = &tail[done..];
-        while !rest.is_empty() {
-            let (landed, written) = self.os.append(self.target, rest)?;
-            // The kernel appends at the end of that moment, so another process's append came between.
-            theirs |= landed != expected;
-            expected = landed + written as u64;
-            rest = rest.get(written..).unwrap_or_default();
-            // A full disk: the publication stays pending instead of asking for ever.
-            if written == 0 {
-                return Err(Errno::NOSPC);
-            }
-        }
-        Ok(theirs)
+        Ok(tail)
     }
 
     /// Writes what is before `end`; returns true if a sector was left because it is neither before nor after.

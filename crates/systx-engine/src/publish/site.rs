@@ -12,7 +12,7 @@ use crate::objects::{by_handle, identify, slot_name, walk, ByHandle, Directories
 use crate::outcome::{ConflictCopy, ConflictCopyKind, Durability};
 use crate::record::{Act, At, Body, Step};
 use std::cell::OnceCell;
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::rc::Rc;
 use std::sync::Arc;
 use systx_os::{Errno, Handle, Open, Os, Rename, Result, Timestamp};
@@ -65,6 +65,11 @@ pub(crate) struct Site<'a, O: Os> {
     pub are_set: bool,
     /// Objects of steps that were opened before the commit point, where handles can't be opened.
     pub held: HashMap<Handle, Arc<O::Fd>>,
+    /// Files to which the program has appended without seeing their ends, for the process that has written to none yet:
+    /// its bytes go behind whatever end there is.
+    pub appends: HashSet<Handle>,
+    /// That of a commit of its own process.
+    pub durability: Durability,
     /// In a redo: whether a later record changes or removes an object, so that it may be as that one leaves it.
     pub changed_later: Option<&'a dyn Fn(&Handle) -> bool>,
     /// In a redo: the steps that are left out, since an outsider has changed the same before a later record
@@ -116,6 +121,8 @@ pub(crate) struct Opened<O: Os> {
     pub tokens: TokenHandles,
     /// See [`Site::held`].
     pub held: HashMap<Handle, Arc<O::Fd>>,
+    /// See [`Site::appends`].
+    pub appends: HashSet<Handle>,
 }
 
 /// What a redo carries from one record to the next.
@@ -138,7 +145,7 @@ impl<'a, O: Os> Site<'a, O> {
         opened: Opened<O>,
     ) -> Site<'a, O> {
         let (root, aside) = (&domain.area.root, &domain.area.aside);
-        let Opened { patch_targets, shared, directories, tokens, held } = opened;
+        let Opened { patch_targets, shared, directories, tokens, held, appends } = opened;
         Site {
             area: Some(&domain.area.dir),
             is_own: true,
@@ -149,6 +156,8 @@ impl<'a, O: Os> Site<'a, O> {
             directories,
             tokens,
             held,
+            appends,
+            durability,
             ..Site::new(&domain.os, root, slots, aside, body.id, Pass::First)
         }
     }
@@ -227,6 +236,8 @@ impl<'a, O: Os> Site<'a, O> {
             old_ends: HashMap::new(),
             directories: Directories::default(),
             held: HashMap::new(),
+            appends: HashSet::new(),
+            durability: Durability::None,
             marks: None,
             are_set: false,
             changed_later: None,

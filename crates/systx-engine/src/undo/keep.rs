@@ -121,6 +121,7 @@ impl<O: Os> Transaction<O> {
     /// image may be. `Doomed` as of any read.
     pub fn keep_image(&mut self) -> Verb<Kept<O>> {
         self.ours()?;
+        self.workset.see_ends()?;
         let mut drafts = Vec::new();
         for diff in Diff::of(&mut self.workset).map_err(|(_, error)| error)? {
             drafts.push(draft(self, diff)?);

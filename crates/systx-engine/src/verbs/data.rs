@@ -1,7 +1,7 @@
 //! Contents: open, read, write, fallocate, copy, seek.
 
 use crate::outcome::Verb;
-use crate::transaction::{Access, Node, Transaction};
+use crate::transaction::{Access, AppendedAt, Node, Transaction};
 use crate::workset::data::{CHUNK_BYTES, COPY_BYTES_MAX};
 use crate::workset::extents::Extent;
 use crate::workset::node::{Data, Ix};
@@ -57,7 +57,7 @@ impl<O: Os> Transaction<O> {
             Data::Base(file) => *file = None,
             Data::Pages(pages) => pages.lower = None,
             Data::Overlay(overlay) => overlay.lower = None,
-            Data::Private(_) | Data::Memory(_) => {}
+            Data::Appended(_) | Data::Private(_) | Data::Memory(_) => {}
         }
         self.workset.reap(ix);
         self.workset.let_go_unclaimed(ix);
@@ -73,7 +73,7 @@ impl<O: Os> Transaction<O> {
         }
         let object = self.workset.object(ix);
         match &object.data {
-            Data::Overlay(_) | Data::Pages(_) | Data::Memory(_) => None,
+            Data::Overlay(_) | Data::Pages(_) | Data::Appended(_) | Data::Memory(_) => None,
             Data::Base(_) if !object.is_staged() => None,
             _ => object.file.as_deref(),
         }
@@ -119,13 +119,24 @@ impl<O: Os> Transaction<O> {
         Ok(done)
     }
 
-    /// Writes at the end; returns where that was.
-    pub fn append(&mut self, node: Node, bytes: &[u8]) -> Verb<(u64, usize)> {
+    /// Writes at the end, which need not be known: then it is found when it commits, and is no fact.
+    pub fn append(&mut self, node: Node, bytes: &[u8]) -> Verb<(AppendedAt, usize)> {
+        self.ours()?;
+        let ix = regular(&self.workset, node)?;
+        if let Some(behind) = self.workset.append_unseen(ix, bytes)? {
+            return Ok((AppendedAt::BehindEnd(behind), bytes.len()));
+        }
+        self.workset.whole(ix)?;
+        let end = self.workset.attr(ix)?.size;
+        Ok((AppendedAt::Offset(end), self.write_at(node, bytes, end)?))
+    }
+
+    /// The end that [`AppendedAt::BehindEnd`] goes by. From here on it is a fact.
+    pub fn end_before(&mut self, node: Node) -> Verb<u64> {
         self.ours()?;
         let ix = regular(&self.workset, node)?;
         self.workset.whole(ix)?;
-        let end = self.workset.attr(ix)?.size;
-        Ok((end, self.write_at(node, bytes, end)?))
+        self.workset.object(ix).lower.as_ref().map(|lower| lower.stat.size).ok_or(Errno::BADF.into())
     }
 
     /// fallocate(2) with its flags; `EOPNOTSUPP` for those that move bytes.

@@ -15,6 +15,7 @@ impl<O: Os> Transaction<O> {
     /// `EOPNOTSUPP` with read committed.
     pub fn savepoint(&mut self) -> Verb<u64> {
         self.ours()?;
+        self.workset.see_ends()?;
         let refusal = self.refusal().cloned();
         self.workset.savepoint(refusal)
     }

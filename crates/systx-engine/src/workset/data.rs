@@ -1,9 +1,10 @@
 //! Bytes of regular files.
 //!
-//! A staged file has its own. A lower file is in one of five states: *base* (the committed file's bytes),
-//! *pages* (some were overwritten: pages.rs), *memory* (a small file that is to be changed: memory.rs), *private* (a
-//! file in a slot has them all: made by the first wish to change a file of middle size, or by truncation to nothing),
-//! *overlay* (a large file: a sparse file in a slot has what changed, at the same offsets). Guarantees: the committed file is never
+//! A staged file has its own. A lower file is in one of six states: *base* (the committed file's bytes),
+//! *pages* (some were overwritten: pages.rs), *appended* (some come behind them: appended.rs), *memory* (a small file
+//! that is to be changed: memory.rs), *private* (a file in a slot has them all: made by the first wish to change a file
+//! of middle size, or by truncation to nothing), *overlay* (a large file: a sparse file in a slot has what changed, at
+//! the same offsets). Guarantees: the committed file is never
 //! written to; its bytes come from facts. A private file has the modification time of the committed one until
 //! it is written to.
 
@@ -40,7 +41,7 @@ impl<O: Os> Workset<O> {
                 }
                 Data::Pages(pages) => pages.lower = None,
                 Data::Overlay(overlay) => overlay.lower = None,
-                Data::Private(_) | Data::Memory(_) => {}
+                Data::Appended(_) | Data::Private(_) | Data::Memory(_) => {}
             }
         }
     }
@@ -62,7 +63,7 @@ impl<O: Os> Workset<O> {
             Data::Base(file) => file,
             Data::Pages(pages) => &pages.lower,
             Data::Overlay(overlay) => &overlay.lower,
-            Data::Private(_) | Data::Memory(_) => &None,
+            Data::Appended(_) | Data::Private(_) | Data::Memory(_) => &None,
         };
         if let Some(file) = known {
             return Ok(file.clone());
@@ -246,6 +247,9 @@ impl<O: Os> Workset<O> {
 
     /// Bytes of a node at `offset`; short only at its end.
     pub(crate) fn read_bytes(&mut self, ix: Ix, buf: &mut [u8], offset: u64) -> Verb<usize> {
+        if self.appended(ix).is_some() {
+            self.whole(ix)?;
+        }
         if let Some(fd) = self.whole_fd(ix, Access::Read)? {
             return Ok(read_up_to(&self.os, &fd, buf, offset)?);
         }

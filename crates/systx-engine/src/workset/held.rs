@@ -116,7 +116,7 @@ impl<O: Os> Workset<O> {
             Data::Base(file) => *file = None,
             Data::Pages(pages) => pages.lower = None,
             Data::Overlay(overlay) => overlay.lower = None,
-            Data::Private(_) | Data::Memory(_) => {}
+            Data::Appended(_) | Data::Private(_) | Data::Memory(_) => {}
         }
     }
 }

@@ -8,6 +8,7 @@
 //! file are one node; its fields are changed in this directory only. Does not: decide what a system call
 //! answers (`verbs`), know of commits, of the log, or how the transaction competes.
 
+pub(crate) mod appended;
 pub(crate) mod attributes;
 pub(crate) mod changed_pages;
 pub(crate) mod data;
@@ -74,6 +75,8 @@ pub(crate) struct Workset<O: Os> {
     /// For bytes of small files.
     room: Room,
     savepoints: Savepoints,
+    /// Files that are, or were, in the state *appended*.
+    unseen: Vec<Ix>,
 }
 
 /// Deleting fewer objects takes less time than a person notices.
@@ -117,6 +120,7 @@ impl<O: Os> Workset<O> {
             held: Held::default(),
             room: Room::default(),
             savepoints: Savepoints::default(),
+            unseen: Vec::new(),
         };
         for mount in 0..workset.mounts.len() {
             workset.add_root(mount)?;

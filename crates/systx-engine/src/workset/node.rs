@@ -216,6 +216,8 @@ pub(crate) enum Data<O: Os> {
     Base(Option<Arc<LowerFile<O>>>),
     /// Some pages in memory.
     Pages(Box<Pages<O>>),
+    /// As in the committed file, and behind its end these, wherever that is.
+    Appended(Vec<u8>),
     /// All in memory.
     Memory(Box<Memory>),
     /// All in a slot.
@@ -245,7 +247,7 @@ impl<O: Os> Data<O> {
     /// The slot that holds private bytes.
     pub fn slot(&self) -> u32 {
         match self {
-            Data::Base(_) | Data::Pages(_) | Data::Memory(_) => NO_SLOT,
+            Data::Base(_) | Data::Pages(_) | Data::Appended(_) | Data::Memory(_) => NO_SLOT,
             Data::Private(p) => p.slot,
             Data::Overlay(o) => o.slot,
         }

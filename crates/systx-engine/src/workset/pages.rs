@@ -22,6 +22,7 @@ impl<O: Os> Workset<O> {
             let fact = lower.fact;
             self.facts.whole(fact)?;
             self.know_again(ix);
+            self.see_end(ix)?;
         }
         Ok(())
     }

@@ -216,7 +216,8 @@ impl<O: Os> Workset<O> {
         let object = self.object(ix);
         let bytes = match &object.data {
             _ if object.is_staged() => self.copy_whole(ix, None)?,
-            Data::Base(_) => BytesBefore::Base,
+            // None is appended to unseen when a savepoint begins, nor from then on.
+            Data::Base(_) | Data::Appended(_) => BytesBefore::Base,
             Data::Pages(pages) => BytesBefore::Pages(pages.changed.clone()),
             Data::Memory(memory) => BytesBefore::Memory(memory.clone()),
             Data::Private(private) => {
@@ -406,7 +407,7 @@ impl<O: Os> Workset<O> {
         Ok(())
     }
 
-    fn clear_slot(&mut self, mount: usize, slot: u32) -> Verb<()> {
+    pub(super) fn clear_slot(&mut self, mount: usize, slot: u32) -> Verb<()> {
         let spot = self.slot_spot(mount, slot)?;
         Ok(self.os.unlink(&spot.dir, &spot.name)?)
     }

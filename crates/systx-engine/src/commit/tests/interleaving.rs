@@ -60,6 +60,8 @@ struct Setting {
     stops: bool,
     /// The lists are [`PAGES`].
     pages: bool,
+    /// Some append behind those pages without having read there.
+    unseen: bool,
 }
 
 impl Setting {
@@ -241,6 +243,13 @@ fn transaction(
         }
         for _ in 0..rng.u8(1..4) {
             let key = set.all()[rng.usize(0..set.keys)];
+            if set.unseen && key == "tail" && rng.bool() {
+                writes = true;
+                let value = log.with(|clock, _| *clock);
+                append(&mut t, key, &[], value, false)?;
+                log.op(at, Op::Append { key: key.into(), value });
+                continue;
+            }
             let list = read(&mut t, key)?;
             log.op(at, Op::Read { key: key.into(), list: list.clone() });
             if set.power.is_none() {
@@ -521,6 +530,7 @@ const USUAL: Setting = Setting {
     clocks: false,
     stops: false,
     pages: false,
+    unseen: false,
 };
 
 #[test]
@@ -577,6 +587,23 @@ fn transactions_on_pages_of_a_file_are_so_when_processes_are_killed_and_others_f
     judged(60, Setting { none: 30, kills: true, ..PAGED });
 }
 
+#[test]
+fn transactions_that_append_unseen_are_strictly_serializable_and_opaque() {
+    judged(60, UNSEEN);
+    judged(60, Setting { none: 50, ..UNSEEN });
+    judged(15, Setting { words: true, transactions: 2, clients: 3, none: 50, ..UNSEEN });
+    judged(30, Setting { stops: true, none: 50, ..UNSEEN });
+    judged(30, Setting { crowd: 8, overrun: true, ..UNSEEN });
+}
+
+#[test]
+fn transactions_that_append_unseen_are_so_when_processes_are_killed_and_others_finish() {
+    judged(60, Setting { none: 30, kills: true, ..UNSEEN });
+}
+
+/// Mostly on what is behind the pages.
+const UNSEEN: Setting = Setting { unseen: true, keys: 3, ..PAGED };
+
 const PAGED: Setting = Setting { pages: true, ..USUAL };
 
 /// No run of these takes longer, with clocks that agree.
@@ -616,7 +643,7 @@ fn interleaved_transactions_are_so_when_who_waits_goes_by_records_instead_of_fil
 
 #[test]
 fn no_commit_that_was_reported_is_lost_with_the_power() {
-    for set in [USUAL, PAGED].map(|set| Setting { clients: 3, ..set }) {
+    for set in [USUAL, PAGED, UNSEEN].map(|set| Setting { clients: 3, ..set }) {
         none_is_lost(set);
     }
 }
@@ -638,7 +665,7 @@ fn none_is_lost(set: Setting) {
 
 #[test]
 fn no_durable_commit_survives_what_it_builds_on() {
-    for set in [USUAL, PAGED].map(|set| Setting { clients: 3, none: 60, ..set }) {
+    for set in [USUAL, PAGED, UNSEEN].map(|set| Setting { clients: 3, none: 60, ..set }) {
         none_survives_its_base(set);
     }
 }

@@ -1,6 +1,7 @@
 //! Commits with hand-made plans over the simulated machine: every step kind, cut at every call.
 
 mod apart;
+mod appends;
 mod away;
 mod base;
 mod by_path;

@@ -53,6 +53,23 @@ fn check_of(mutant: Mutant) -> Check {
         Mutant::PagesSetSize => {
             check("pages::what_was_appended_meanwhile_stays_behind_an_overwrite", "cut off, or left out")
         }
+        Mutant::AppendsUnclaimed => check(
+            "interleaving::transactions_that_append_unseen_are_strictly_serializable_and_opaque",
+            EITHER,
+        ),
+        Mutant::EndsFoundOnce => check("appends::an_append_beside_any_call_of_another_one_loses_neither", "contents changed"),
+        Mutant::EndsNotLookedAt => check(
+            "appends::an_outsider_that_appends_beside_any_call_of_an_append_loses_nothing_and_nothing_of_ours_is_lost",
+            "half",
+        ),
+        Mutant::MovedNotSynced => check(
+            "appends::an_outsider_that_appends_beside_any_call_of_an_append_loses_nothing_and_nothing_of_ours_is_lost",
+            "ours is lost",
+        ),
+        Mutant::AppendedTwice => check(
+            "appends::an_outsider_that_appends_beside_any_call_of_an_append_loses_nothing_and_nothing_of_ours_is_lost",
+            "twice",
+        ),
         Mutant::ChainsOfFiles => check(
             "pages::a_page_is_redone_though_an_outsider_came_between_records_of_another_one",
             "a page that was committed is lost",
@@ -583,6 +600,11 @@ noticed! {
     a_page_that_was_read_without_a_hash_is_noticed: PageHashNotKept,
     an_overwrite_of_pages_that_sets_a_size_is_noticed: PagesSetSize,
     a_chain_of_one_page_that_breaks_off_another_one_is_noticed: ChainsOfFiles,
+    an_append_that_is_not_announced_is_noticed: AppendsUnclaimed,
+    an_end_that_is_not_looked_for_again_is_noticed: EndsFoundOnce,
+    an_end_of_a_file_that_is_not_compared_is_noticed: EndsNotLookedAt,
+    an_append_behind_an_outsiders_that_is_not_synced_is_noticed: MovedNotSynced,
+    an_append_that_comes_twice_is_noticed: AppendedTwice,
     a_stale_table_that_another_one_opens_is_noticed: StaleFirst,
     a_number_that_is_given_twice_is_noticed: NextNotRaised,
     signs_of_different_kinds_that_are_compared_are_noticed: KindsMixed,

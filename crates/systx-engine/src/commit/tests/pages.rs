@@ -11,11 +11,11 @@ use std::sync::Arc;
 use systx_os::{FsKind, Open, Os, Timestamp};
 use systx_sim::machine::{run_process, Crash, Machine, Plant, SimOs};
 
-const KINDS: [FsKind; 4] = [FsKind::Ext4, FsKind::Xfs, FsKind::Btrfs, FsKind::Tmpfs];
+pub(super) const KINDS: [FsKind; 4] = [FsKind::Ext4, FsKind::Xfs, FsKind::Btrfs, FsKind::Tmpfs];
 /// Three pages, and a part of a fourth one.
 const LEN: usize = 3 * PAGE_BYTES as usize + 700;
 
-fn world(kind: FsKind) -> Machine {
+pub(super) fn world(kind: FsKind) -> Machine {
     let machine = machine(kind);
     machine.plant(0, &[("w/f", Plant::File(&[b'.'; LEN])), ("w/g", Plant::File(b"g"))]).expect("planting");
     machine.settle();
@@ -23,7 +23,7 @@ fn world(kind: FsKind) -> Machine {
     machine
 }
 
-fn begin(domain: &Arc<Domain<SimOs>>, durability: Durability) -> Verb<(Transaction<SimOs>, Node)> {
+pub(super) fn begin(domain: &Arc<Domain<SimOs>>, durability: Durability) -> Verb<(Transaction<SimOs>, Node)> {
     let options = Options { durability, ..Options::default() };
     let mut t = Transaction::begin(domain.os.clone(), vec![domain.clone()], options)?;
     t.look_by(Grain::Pages);
@@ -31,20 +31,20 @@ fn begin(domain: &Arc<Domain<SimOs>>, durability: Durability) -> Verb<(Transacti
     Ok((t, node))
 }
 
-fn named(t: &mut Transaction<SimOs>, name: &[u8]) -> Verb<Node> {
+pub(super) fn named(t: &mut Transaction<SimOs>, name: &[u8]) -> Verb<Node> {
     let root = t.root(0);
     let (w, _) = t.lookup(root, b"w")?.expect("it is there");
     Ok(t.lookup(w, name)?.expect("it is there").0)
 }
 
-fn write(t: &mut Transaction<SimOs>, node: Node, page: u64, text: &[u8]) -> Verb<()> {
+pub(super) fn write(t: &mut Transaction<SimOs>, node: Node, page: u64, text: &[u8]) -> Verb<()> {
     t.open(node, Access::ReadWrite, false)?;
     t.write_at(node, text, page * PAGE_BYTES + 100)?;
     t.close(node);
     Ok(())
 }
 
-fn read(t: &mut Transaction<SimOs>, node: Node, page: u64) -> Verb<Vec<u8>> {
+pub(super) fn read(t: &mut Transaction<SimOs>, node: Node, page: u64) -> Verb<Vec<u8>> {
     t.open(node, Access::Read, false)?;
     let mut bytes = vec![0; 200];
     let got = t.read_at(node, &mut bytes, page * PAGE_BYTES)?;
@@ -66,12 +66,12 @@ fn commit(domain: &Arc<Domain<SimOs>>, page: u64, text: &[u8]) -> Result<Committ
     }
 }
 
-fn committed(done: Result<Committed, CommitError>) {
+pub(super) fn committed(done: Result<Committed, CommitError>) {
     let done = done.unwrap_or_else(|error| panic!("{error}"));
     assert!(done.conflict_copies.is_empty() && done.pending.is_none(), "{done:?}");
 }
 
-fn content(machine: &Machine) -> Vec<u8> {
+pub(super) fn content(machine: &Machine) -> Vec<u8> {
     machine.look(0, "w/f").expect("it is there").content
 }
 
@@ -79,7 +79,7 @@ fn has(machine: &Machine, page: u64, text: &[u8]) -> bool {
     content(machine)[(page * PAGE_BYTES) as usize + 100..].starts_with(text)
 }
 
-fn recover(machine: &Machine) -> Recovered {
+pub(super) fn recover(machine: &Machine) -> Recovered {
     let os = machine.spawn("recovery");
     let done = run_process(&os, || {
         let domain = open(&os).expect("opens");
@@ -91,12 +91,12 @@ fn recover(machine: &Machine) -> Recovered {
     done.expect("lives")
 }
 
-fn crashes() -> impl Iterator<Item = (u64, Crash)> {
+pub(super) fn crashes() -> impl Iterator<Item = (u64, Crash)> {
     Crash::WORST.into_iter().chain([Crash::Random; 2]).enumerate().map(|(seed, crash)| (seed as u64, crash))
 }
 
 /// Two transactions in one process, one within the other.
-fn within(kind: FsKind, work: impl FnOnce(&Machine, &Arc<Domain<SimOs>>)) {
+pub(super) fn within(kind: FsKind, work: impl FnOnce(&Machine, &Arc<Domain<SimOs>>)) {
     let machine = copy(&world(kind));
     let os = machine.spawn("owner");
     run_process(&os, || work(&machine, &open(&os).expect("opens"))).expect("lives");
@@ -147,7 +147,7 @@ fn what_is_read_of_a_file_conflicts_with_a_write_to_it_and_with_no_other_one() {
             },
             [true; 4],
         ),
-        ("append", |t, f| t.append(f, b"behind").map(drop), [true; 4]),
+        ("an append", |t, f| t.append(f, b"behind").map(drop), [false; 4]),
     ];
     for (kind, (what, part, expected)) in KINDS.into_iter().flat_map(|k| parts.map(|part| (k, part))) {
         for page in 0..4 {
@@ -255,7 +255,10 @@ fn an_outsider_on_a_page_that_was_read_is_a_conflict_and_on_another_one_stays() 
 }
 
 /// Runs a transaction of its own process beside one that stands still; false: it would wait, or does not come through.
-fn other(machine: &Machine, page: u64, text: &[u8]) -> bool {
+pub(super) fn other(
+    machine: &Machine,
+    work: impl Fn(&Arc<Domain<SimOs>>) -> Result<Committed, CommitError>,
+) -> bool {
     /// A process that makes so many calls waits.
     const CALLS_MAX: u64 = 20_000;
     let run = |machine: &Machine, bounded: bool| {
@@ -264,7 +267,7 @@ fn other(machine: &Machine, page: u64, text: &[u8]) -> bool {
         if bounded {
             machine.kill_at(&os, CALLS_MAX);
         }
-        let done = run_process(&os, || match commit(&open(&os).expect("opens"), page, text) {
+        let done = run_process(&os, || match work(&open(&os).expect("opens")) {
             Err(CommitError::Conflict(conflict)) => {
                 assert_eq!(conflict.what, ConflictKind::HeldPending, "{conflict}");
                 false
@@ -296,11 +299,11 @@ struct Beside {
 
 /// Acts before the `at`th call of a process that is made without the commit lock. Set afterwards: the moment has come;
 /// the answer of the act.
-fn before_call(
+pub(super) fn before_call(
     machine: &Machine,
     os: &SimOs,
     at: usize,
-    act: impl Fn(&Machine) -> bool + Send + Sync + 'static,
+    act: impl Fn(&Machine, &Domain<SimOs>) -> bool + Send + Sync + 'static,
 ) -> Arc<[AtomicBool; 2]> {
     let watcher = machine.spawn("watcher");
     let domain = run_process(&watcher, || open(&watcher).expect("opens")).expect("lives");
@@ -313,7 +316,7 @@ fn before_call(
         }
         if count.fetch_add(1, Ordering::Relaxed) == at {
             told[0].store(true, Ordering::Relaxed);
-            told[1].store(act(machine), Ordering::Relaxed);
+            told[1].store(act(machine, &domain), Ordering::Relaxed);
         }
     });
     seen
@@ -322,7 +325,8 @@ fn before_call(
 /// Runs a commit of page 0 and, before its `at`th call, a whole one of page 1; kills the first at another call.
 fn beside(machine: &Machine, durability: Durability, at: usize, killed: Option<u64>) -> Beside {
     let os = machine.spawn("owner");
-    let seen = before_call(machine, &os, at, |machine| other(machine, 1, b"other"));
+    let seen =
+        before_call(machine, &os, at, |machine, _| other(machine, |domain| commit(domain, 1, b"other")));
     if let Some(call) = killed {
         machine.kill_at(&os, call);
     }
@@ -393,8 +397,8 @@ fn a_page_is_redone_though_an_outsider_came_between_records_of_another_one() {
     for at in 0.. {
         let machine = copy(&world);
         let os = machine.spawn("owner");
-        let seen = before_call(&machine, &os, at, |machine| {
-            if !other(machine, 1, b"first") {
+        let seen = before_call(&machine, &os, at, |machine, _| {
+            if !other(machine, |domain| commit(domain, 1, b"first")) {
                 return false;
             }
             let outsider = machine.outsider("outsider");
@@ -402,7 +406,7 @@ fn a_page_is_redone_though_an_outsider_came_between_records_of_another_one() {
             outsider.pwrite(&fd, b"theirs", PAGE_BYTES + 100).expect("writes");
             drop(fd);
             outsider.exit();
-            other(machine, 1, b"second")
+            other(machine, |domain| commit(domain, 1, b"second"))
         });
         run_process(&os, || committed(commit(&open(&os).expect("opens"), 0, b"ours"))).expect("lives");
         machine.clear_hook();
