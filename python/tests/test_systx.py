@@ -101,6 +101,33 @@ class Transactions(Place):
             never()
         self.assertEqual(self.said("read"), "22xxx")
 
+    def test_appends_do_not_conflict(self):
+        def other():
+            with systx.transaction() as tx:
+                tx.open("log", "ab", buffering=0).write(b"other\n")
+
+        def beside():
+            thread = threading.Thread(target=other)
+            thread.start()
+            thread.join()
+
+        self.put("log", "first\n")
+        with systx.transaction() as tx:
+            file = tx.open("log", "a")
+            file.write("1\n")
+            file.flush()
+            beside()
+            file.write("2\n")
+        self.assertEqual(self.said("log"), "first\nother\n1\n2\n")
+        # Where it is says where the file ended.
+        with self.assertRaises(systx.Conflict):
+            with systx.transaction() as tx:
+                file = tx.open("log", "ab", buffering=0)
+                file.write(b"3\n")
+                self.assertEqual(file.tell(), 18)
+                beside()
+        self.assertEqual(self.said("log"), "first\nother\n1\n2\nother\n")
+
     def test_threads_lose_no_update(self):
         self.put("sum", "0")
 

@@ -14,7 +14,7 @@ use crate::walk::{End, Last, Object, Start, PATH_BYTES_MAX};
 use std::os::fd::OwnedFd;
 use systx_engine::acl::CAPABILITY;
 use systx_engine::outcome::VerbError;
-use systx_engine::transaction::{Access, Attr, Caller, Node, SetAttr};
+use systx_engine::transaction::{Access, AppendedAt, Attr, Caller, Node, SetAttr};
 use systx_os::caller::Capability;
 use systx_os::outside::Outside;
 use systx_os::{Errno, FileType, Rename};
@@ -76,8 +76,7 @@ impl Calling<'_> {
             () if options.create_new || options.no_follow => Last::Stay,
             () => Last::Follow,
         };
-        // Both go by the end of the file.
-        let end = if options.truncate || options.append {
+        let end = if options.truncate {
             self.by_files(|calling| calling.walk(start, path, last))?
         } else {
             self.walk(start, path, last)?
@@ -469,6 +468,12 @@ impl Calling<'_> {
         }
         self.drop_privileges(node)?;
         Ok(self.state.engine.write_at(node, bytes, offset)?)
+    }
+
+    /// Writes at the end; where that is, if it had to be known.
+    pub fn append(&mut self, node: Node, bytes: &[u8]) -> Answer<(AppendedAt, usize)> {
+        self.drop_privileges(node)?;
+        Ok(self.state.engine.append(node, bytes)?)
     }
 
     /// Entries of a directory.

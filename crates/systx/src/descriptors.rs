@@ -49,6 +49,10 @@ impl Calling<'_> {
             return Err(Errno::STALE.into());
         }
         self.state.engine.open(node, access, false)?;
+        if how.appends {
+            // The program's offset moves there.
+            self.state.engine.getattr(node)?;
+        }
         let fd = self.shared.os.adopt(fd.try_clone()?)?;
         self.state.carried.push(Carried { birth: self.state.handles.birth(), fd, offset: offset.clone() });
         Ok((Opened::Inside(node), options, offset))

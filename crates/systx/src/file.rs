@@ -11,7 +11,7 @@ use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::os::unix::fs::FileExt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::SystemTime;
-use systx_engine::transaction::{Node, SetAttr, SetTime};
+use systx_engine::transaction::{AppendedAt, Node, SetAttr, SetTime};
 use systx_os::Errno;
 
 /// An open file. Clones share the offset, as descriptors made by dup(2) do.
@@ -27,8 +27,12 @@ pub(crate) struct Open {
     reads: bool,
     pub writes: bool,
     appends: bool,
+    /// From [`BEHIND_END`] on it is so far behind the end that the file has before the transaction.
     offset: Arc<Mutex<u64>>,
 }
+
+/// No file is that long.
+const BEHIND_END: u64 = 1 << 63;
 
 pub(crate) enum Target {
     Inside(Node),
@@ -73,6 +77,16 @@ impl File {
 
     pub(crate) fn offset(&self) -> MutexGuard<'_, u64> {
         self.open.offset.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The offset from the start of the file, which makes its end a fact where it goes by that.
+    pub(crate) fn offset_from_start(&self) -> io::Result<MutexGuard<'_, u64>> {
+        let mut offset = self.offset();
+        if let (Some(behind), Target::Inside(node)) = (offset.checked_sub(BEHIND_END), &self.open.target) {
+            let end = |calling: &mut Calling<'_>| Ok(calling.state.engine.end_before(*node)?);
+            *offset = self.open.tx.call_on(self.open.birth, end)? + behind;
+        }
+        Ok(offset)
     }
 
     /// A call on the node, or its answer outside.
@@ -175,10 +189,17 @@ impl File {
 
     pub(crate) fn write_to(&self, bytes: &[u8], offset: u64) -> io::Result<(u64, usize)> {
         self.may_write()?;
-        let appends = self.open.appends;
+        let appends = self.open.appends && !bytes.is_empty();
         let inside = |calling: &mut Calling<'_>, node| {
-            let at = if appends { calling.state.engine.getattr(node)?.size } else { offset };
-            Ok((at, calling.write_at(node, bytes, at)?))
+            if !appends {
+                return Ok((offset, calling.write_at(node, bytes, offset)?));
+            }
+            let (at, written) = calling.append(node, bytes)?;
+            let at = match at {
+                AppendedAt::Offset(at) => at,
+                AppendedAt::BehindEnd(behind) => BEHIND_END + behind,
+            };
+            Ok((at, written))
         };
         self.call(inside, |mut file| Ok((offset, file.write(bytes)?)))
     }
@@ -196,7 +217,7 @@ impl FileExt for File {
 
 impl Read for &File {
     fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
-        let mut offset = self.offset();
+        let mut offset = self.offset_from_start()?;
         let read = match &self.open.target {
             // A device has no offset of ours.
             Target::Outside(file) => {
@@ -225,7 +246,10 @@ impl Write for &File {
 
 impl Seek for &File {
     fn seek(&mut self, to: SeekFrom) -> io::Result<u64> {
-        let mut offset = self.offset();
+        let mut offset = match to {
+            SeekFrom::Current(_) => self.offset_from_start()?,
+            SeekFrom::Start(_) | SeekFrom::End(_) => self.offset(),
+        };
         let target = match (to, &self.open.target) {
             (_, Target::Outside(file)) => (&*self.outside(file)?).seek(to)?,
             (SeekFrom::Start(at), _) => at,

@@ -37,6 +37,33 @@ static void an_outsider(void)
 	CHECK(sys_xabort() == 0 && outcome().code == SYSTX_CONFLICT);
 }
 
+static int append_inside(const char *file, const char *text)
+{
+	int fd = systx_open(file, O_WRONLY | O_APPEND);
+	return fd >= 0 && systx_write(fd, text, strlen(text)) == (ssize_t)strlen(text) ? fd : -1;
+}
+
+/* Two that append, the second within the first; `asks`: the first one asks where it is. */
+static int appends(int asks)
+{
+	put("log", "first,");
+	CHECK(sys_xbegin(0, NULL) == 0);
+	int fd = append_inside("log", "outer,");
+	CHECK(fd >= 0);
+	if (asks)
+		CHECK(systx_lseek(fd, 0, SEEK_CUR) == 12);
+	CHECK(systx_push() == 0 && sys_xbegin(0, NULL) == 0);
+	CHECK(append_inside("log", "inner,") >= 0 && sys_xend() == 0 && systx_pop() == 0);
+	return sys_xend();
+}
+
+static void append_both(void)
+{
+	CHECK(appends(0) == 0 && says("log", "first,inner,outer,"));
+	FAILS(appends(1), ECANCELED);
+	CHECK(says("log", "first,inner,"));
+}
+
 static void nested(void)
 {
 	/* Inner ends join. */
@@ -335,6 +362,7 @@ int main(int argc, char **argv)
 	CHECK(argc == 2 && chdir(argv[1]) == 0);
 	CHECK(systx_version() == SYSTX_VERSION);
 	an_outsider();
+	append_both();
 	nested();
 	directories();
 	threads();

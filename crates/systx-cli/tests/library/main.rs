@@ -4,6 +4,7 @@
 
 mod agreement;
 mod alone;
+mod appends;
 mod ending;
 mod host;
 #[path = "../machine/mod.rs"]
@@ -49,6 +50,8 @@ fn main() {
             Some("stay") => watcher::play_stay(&place),
             Some("order-counted") => ordered::play_counted(&place),
             Some("parts") => parts::play(&place),
+            Some("appends") => appends::play(&place),
+            Some("appends-for-ever") => appends::play_for_ever(&place),
             Some("pages") => pages::play(&place),
             Some("pages-for-ever") => pages::play_for_ever(&place),
             _ => panic!("no role is called {role:?}"),
@@ -66,6 +69,10 @@ fn main() {
         ("who_writes_different_pages_of_a_file_has_no_conflict_and_loses_nothing", pages::nobody_loses),
         ("pages_beside_an_outsider_and_runs_lose_nothing", pages::beside_others),
         ("pages_of_the_killed_are_whole", pages::killed),
+        ("who_appends_to_one_file_has_no_conflict_and_loses_nothing", appends::nobody_loses),
+        ("appends_beside_outsiders_and_runs_lose_nothing", appends::beside_others),
+        ("appends_of_the_killed_are_whole", appends::killed),
+        ("an_append_that_asks_where_it_is_has_seen_the_end", appends::offsets),
         ("a_sum_is_kept_whoever_is_killed", killed),
         ("threads_of_killed_processes_keep_a_sum", killed_threads),
         ("a_sum_over_two_file_systems_is_kept_whoever_is_killed", killed_between),
