@@ -171,8 +171,7 @@ impl Transaction {
         let mut state = match self.tx.take() {
             Ok(Stage::Open(state)) => state,
             Ok(Stage::Begun(..)) => return Ok(Committed::default()),
-            Ok(Stage::Ended) => return Err((Error::Ended, None)),
-            Err(error) => return Err((error, None)),
+            ended => return Err((ended.err().unwrap_or(Error::Ended), None)),
         };
         if let Some(doomed) = state.doomed.take() {
             return Err(self.lost(state, doomed, then));

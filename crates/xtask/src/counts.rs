@@ -19,7 +19,7 @@ const GROUPS: [Group; 2] = [
         crates: &["systx-os", "systx-engine", "systx-view", "systx-cli"],
         // The library's watcher, its rules of contention, its pages and its appends are below it; so is an area's block
         // that no archiver makes.
-        lines_max: 40_850,
+        lines_max: 40_900,
     },
     Group { name: "the library's crates", crates: &["systx-places", "systx", "systx-c"], lines_max: 12_000 },
 ];

@@ -42,9 +42,8 @@ pub(super) fn patch<O: Os>(site: &mut Site<'_, O>, n: usize, step: &Step, patch:
     let mut lease = WriteLease::hold(os, &target, since);
     let sharing = lease.sharing;
     let stays_open = since == Since::Now && sharing == Sharing::Exclusive && site.keeps_targets;
-    let stat = os.stat(&target)?;
+    let (stat, redo) = (os.stat(&target)?, site.pass == Pass::Redo);
     let size = stat.size;
-    let redo = site.pass == Pass::Redo;
     if redo && patch.size_after > patch.size_before {
         site.old_ends.entry(patch.file).or_default().insert(patch.size_before);
     }
