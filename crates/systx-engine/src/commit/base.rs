@@ -7,9 +7,9 @@
 //! Guarantees: a change after the look is seen by V6 or F, or is ordered after the commit. Does not: sync
 //! (`barrier`), or care for what was only read.
 
-use super::Change;
+use super::{Change, Part};
 use crate::domain::on_disk::Began;
-use crate::domain::Domain;
+use crate::domain::{Domain, Unsynced};
 use crate::id::ObjectId;
 use crate::mutant::{self, Mutant};
 use crate::objects::open_object;
@@ -26,6 +26,15 @@ pub(crate) struct Base<O: Os> {
     objects: Vec<Object<O>>,
     /// There is more than was looked at.
     more: bool,
+}
+
+/// Returns true if a part builds on something that no sync has covered: the result of a `none` commit, or an
+/// object that another record carries whole and that its own record names. A redo might have to make that one
+/// again, and would not find it under its old identity here.
+pub(super) fn builds_on_unsynced<O: Os>(part: &Part<O>) -> bool {
+    let all = part.domain.table.unsynced().signature();
+    let named = part.change.as_ref().is_some_and(|change| change.body.names_one_of(&all));
+    named || Unsynced::<O::Mem>::are_in(&part.objects, &all)
 }
 
 /// One object.

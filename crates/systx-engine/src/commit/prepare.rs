@@ -1,8 +1,7 @@
 //! P: everything that can fail is done while nothing is held (docs/protocol.md §3, P1–P4).
 
 use super::acquire::Moment;
-use super::base::Base;
-use super::validate::builds_on_unsynced;
+use super::base::{builds_on_unsynced, Base};
 use super::{acquire, barrier, targets, Change, Part};
 use crate::domain::shared_staging::{first_slot, SharedStaging};
 use crate::domain::{Domain, Sealed};

@@ -1,10 +1,11 @@
 //! V: validation and numbering under the commit lock (docs/protocol.md §3, V1–V5).
 
+use super::base::builds_on_unsynced;
 use super::prepare::record_part;
 use super::{Commit, Number, Numbered, Part};
 use crate::domain::priority::PRIORITY_NS;
 use crate::domain::{take_priority, Contender, Domain, Held, Place, SlotInfo, SlotIx, SlotState};
-use crate::domain::{Unsynced, Until, Who};
+use crate::domain::{Until, Who};
 use crate::id::Footprint;
 use crate::invariant::invariant;
 use crate::mutant::{self, Mutant};
@@ -241,15 +242,6 @@ impl<O: Os> Commit<'_, O> {
         let coordinator = self.coordinator();
         std::iter::once(coordinator).chain((0..self.parts.len()).filter(|n| *n != coordinator)).collect()
     }
-}
-
-/// Returns true if a part builds on something that no sync has covered: the result of a `none` commit, or an
-/// object that another record carries whole and that its own record names. A redo might have to make that one
-/// again, and would not find it under its old identity here.
-pub(super) fn builds_on_unsynced<O: Os>(part: &Part<O>) -> bool {
-    let all = part.domain.table.unsynced().signature();
-    let named = part.change.as_ref().is_some_and(|change| change.body.names_one_of(&all));
-    named || Unsynced::<O::Mem>::are_in(&part.objects, &all)
 }
 
 /// The end of a transaction that does not wait.
