@@ -52,7 +52,7 @@ extern "C" fn between(told: *mut libc::c_void) -> libc::c_int {
     let start = unsafe { &*told.cast::<Start>() };
     let flags = libc::CLONE_VM | libc::CLONE_VFORK | libc::CLONE_FILES;
     // SAFETY: as of `borrowed::run`: a stack of its own, and this child waits in here until the other has executed.
-    match unsafe { libc::clone(become_it, start.stack, flags, told) } {
+    match unsafe { borrowed::clone(become_it, start.stack, flags, told) } {
         -1 => start.fails(),
         _ => 0,
     }

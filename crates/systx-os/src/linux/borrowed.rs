@@ -14,6 +14,28 @@ const STACK: usize = 65_536;
 /// The work of such a child; it returns its status.
 pub(crate) type Child = extern "C" fn(*mut libc::c_void) -> libc::c_int;
 
+// ThreadSanitizer takes the place of these in a host's program, and knows of no child that shares memory: it ends the
+// program, and takes the child's handler for the host's. The C library has another name for each.
+#[cfg(target_env = "gnu")]
+extern "C" {
+    #[link_name = "__clone"]
+    pub(crate) fn clone(
+        child: Child,
+        stack: *mut libc::c_void,
+        flags: libc::c_int,
+        told: *mut libc::c_void,
+        ...
+    ) -> libc::c_int;
+    #[link_name = "__sigaction"]
+    pub(super) fn sigaction(
+        signal: libc::c_int,
+        new: *const libc::sigaction,
+        old: *mut libc::sigaction,
+    ) -> libc::c_int;
+}
+#[cfg(not(target_env = "gnu"))]
+pub(crate) use libc::{clone, sigaction};
+
 /// Memory for the stack of a child.
 pub(crate) struct Stack(Vec<u128>);
 
@@ -44,7 +66,7 @@ pub(crate) unsafe fn run(child: Child, told: *mut libc::c_void) -> Result<libc::
     // SAFETY: the child runs on a stack of its own and ends; until then the kernel keeps this thread in here
     // (CLONE_VFORK), so that `stack`, `told` and the registers that both have (thread-local memory) are the child's
     // alone. The rest is the caller's.
-    let pid = unsafe { libc::clone(child, stack.top(), flags, told) };
+    let pid = unsafe { clone(child, stack.top(), flags, told) };
     // Before anything else can set it.
     let failed = last_error();
     drop(held);

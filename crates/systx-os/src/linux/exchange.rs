@@ -84,7 +84,7 @@ extern "C" fn child(work: *mut libc::c_void) -> libc::c_int {
     action.sa_sigaction = handler as libc::sighandler_t;
     // SAFETY: `action` lives until the call returns. A handler, since the default would write a core, for which
     // kernels before 5.17 kill everybody who shares the memory.
-    let handled = unsafe { libc::sigaction(libc::SIGBUS, &raw const action, std::ptr::null_mut()) };
+    let handled = unsafe { borrowed::sigaction(libc::SIGBUS, &raw const action, std::ptr::null_mut()) };
     let only = crate::process::set_of(&[libc::SIGBUS]);
     // SAFETY: a valid set; of all signals, which this child was born with blocked, one is let in.
     let open = unsafe { libc::sigprocmask(libc::SIG_UNBLOCK, &only, std::ptr::null_mut()) };
