@@ -226,7 +226,7 @@ pub(crate) enum Mutant {
     NothingOfAMode,
     /// A coordinator that has not decided is a doubt at once, also where its process is just dying.
     DyingIsDoubt,
-    /// C10: what is older than a sync is told by a clock that was set since.
+    /// C10: the wall clock decides what is older than a sync, although it was set since.
     ClockTrusted,
     /// A coordinator's log that was read for an earlier record counts although it was undecided then.
     LogReadEarly,

@@ -188,7 +188,7 @@ pub fn killed(dir: &Path) {
                 process.wait().unwrap();
                 wanted + rest.len()
             });
-            // The next use finishes what they have left.
+            // This commit opens the area anew, and first finishes for the killed.
             add(&systx(), &Options::new(), &tree, "last\n");
             let lines = lines(&tree, BEFORE[round % BEFORE.len()].1);
             assert!(lines.values().all(|times| *times == 1), "{kind}, round {round}: twice: {lines:?}");

@@ -22,7 +22,8 @@ fn installed() -> PathBuf {
     installed
 }
 
-/// The words of a process; none of one that has ended. A program has its file before it has its words.
+/// The command line of a process, empty if it has ended. Within execve(2) a process has the new program's file before
+/// it has the new arguments: then this waits for them.
 fn words_of(pid: u32) -> String {
     let is_program =
         || std::fs::read_link(format!("/proc/{pid}/exe")).is_ok_and(|exe| exe.ends_with("systx"));

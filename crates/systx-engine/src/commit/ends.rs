@@ -1,4 +1,4 @@
-//! The ends of files that are appended to by a transaction that has not seen them (docs/protocol.md §3, V3).
+//! Appends to files whose size and last bytes the transaction has not read (docs/protocol.md §3, V3).
 //!
 //! Owns: the look at such an end, and the PATCH that goes by it. Guarantees: from V5 to the last step the file ends where
 //! its record says, as far as cooperating transactions go: none has changed it since the look, and none that changes it is
@@ -23,8 +23,8 @@ impl<O: Os> Part<O> {
         if change.plan.appends.is_empty() {
             return Ok(());
         }
-        // The number, what is under way, the look: a commit that changes a file either is waited for, or has a number
-        // from this one on, which V3 finds.
+        // In this order: the next number is read, then commits under way are waited for, then the file is looked at. So a
+        // commit that changes the file is either waited for here, or has that number or a higher one, and V3 finds it.
         change.ends_since = domain.table.next();
         let objects: Vec<_> = change.plan.appends.keys().flat_map(ObjectId::whole).collect();
         let waited = domain.await_slots(&objects, waiting);

@@ -85,7 +85,7 @@ pub(crate) struct Change<O: Os> {
     pub held: HashMap<Handle, Arc<O::Fd>>,
     /// Tokens in the slots, as far as known.
     pub tokens: TokenHandles,
-    /// The next number before the ends were looked at of files that are appended to unseen.
+    /// The next free number just before `look_at_ends` looked at the files: V3 searches the ring from here on.
     pub ends_since: Lsn,
     /// The state that the steps build on.
     pub base: base::Base<O>,

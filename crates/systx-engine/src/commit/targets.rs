@@ -47,7 +47,8 @@ impl<O: Os> Commit<'_, O> {
 ///
 /// # Errors
 ///
-/// `Conflict` if one is gone, or `kept_out` by another commit; `Failed` with the kernel's answer, `EAGAIN` if an outsider keeps a lease on it.
+/// `Conflict` if one is gone, or of the kind `kept_out` if another commit keeps a lease on it; `Failed` with the kernel's
+/// answer, `EAGAIN` if an outsider keeps one.
 pub(super) fn open<O: Os>(
     domain: &Domain<O>,
     plan: &Plan,

@@ -222,7 +222,7 @@ fn a_file_that_cannot_take_what_was_appended_does_not_lose_it_silently() {
     });
 }
 
-/// The end of a commit of ours that something has come beside.
+/// How a commit of ours has ended beside which something else was done.
 struct Beside {
     /// `None`: it was killed.
     ended: Option<Result<Committed, CommitError>>,

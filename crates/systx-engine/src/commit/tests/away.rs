@@ -106,7 +106,8 @@ fn a_disk_that_was_rolled_back_decides_on_nothing_that_it_does_not_know() {
     }
 }
 
-/// Its log was read for an earlier record before what its dead owner left there was taken back.
+/// A recovery reads the coordinator's log for an earlier record, and then aborts what the dead owner left there: the log
+/// that was read lacks that ABORT.
 #[test]
 fn a_coordinator_is_asked_again_when_it_has_been_taken_back() {
     for (seed, crash) in Crash::WORST.into_iter().enumerate() {
