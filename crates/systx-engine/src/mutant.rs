@@ -57,6 +57,8 @@ pub(crate) enum Mutant {
     AppendedTwice,
     /// R1: a look does not wait for slots.
     NoSlotWait,
+    /// R1: commits that were active before a look are not asked for what it was at.
+    ActiveUnasked,
     /// R1: a look is delivered without a refresh after it.
     NoRefreshAfterLook,
     /// Where handles can't be opened, an object is looked for at one path only.
@@ -228,6 +230,10 @@ pub(crate) enum Mutant {
     DyingIsDoubt,
     /// C10: the wall clock decides what is older than a sync, although it was set since.
     ClockTrusted,
+    /// C10: a write is over at the time that it gives its file.
+    WritesAtOnce,
+    /// C10: bytes that were synced while a process was writing are known by their time.
+    WritesOnUnseen,
     /// A coordinator's log that was read for an earlier record counts although it was undecided then.
     LogReadEarly,
     /// C2: a checkpoint of few records does not write out their bytes.
@@ -315,6 +321,7 @@ impl Mutant {
         Mutant::DropWithoutSyncfs,
         Mutant::CheckpointTooHigh,
         Mutant::NoSlotWait,
+        Mutant::ActiveUnasked,
         Mutant::NoRefreshAfterLook,
         Mutant::NoSeal,
         Mutant::SealNotNoted,
@@ -400,6 +407,8 @@ impl Mutant {
         Mutant::NothingOfAMode,
         Mutant::DyingIsDoubt,
         Mutant::ClockTrusted,
+        Mutant::WritesAtOnce,
+        Mutant::WritesOnUnseen,
         Mutant::LogReadEarly,
         Mutant::CoveredNotWritten,
         Mutant::CoveredUnordered,

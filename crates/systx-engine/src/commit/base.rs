@@ -8,7 +8,7 @@
 //! (`barrier`), or care for what was only read.
 
 use super::{Change, Part};
-use crate::domain::on_disk::Began;
+use crate::domain::on_disk::{Began, Of};
 use crate::domain::{Domain, Unsynced};
 use crate::id::ObjectId;
 use crate::mutant::{self, Mutant};
@@ -45,9 +45,21 @@ struct Object<O: Os> {
     /// True if its bytes are built on.
     bytes: bool,
     names_known: bool,
-    bytes_known: bool,
+    bytes_on_disk: OnDisk,
+    /// True if no process was writing at the look or since.
+    unwritten: bool,
     /// True if no process has changed it from the look to the first step.
     unchanged: bool,
+}
+
+/// Whether the bytes of a file are on the disk as they were at the look.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum OnDisk {
+    Unknown,
+    /// Synced since. A write(2) that was under way may have gone on behind the sync, with a time from before.
+    Synced,
+    /// And none was under way: as long as the change time stays, so do they.
+    Settled,
 }
 
 impl<O: Os> Default for Base<O> {
@@ -158,11 +170,13 @@ impl<O: Os> Base<O> {
         let stat = domain.os.stat(&fd)?;
         let known = domain.table.on_disk();
         // Of another machine's stamps nothing follows for our clock.
-        let older = is_local(domain.info.kind) && known.is_older(stat.ctime, now);
+        let older = |of| is_local(domain.info.kind) && known.is_older(stat.ctime, now, of);
+        let settled = older(Of::Bytes) || known.knows(ObjectId::data(&handle), stat.ctime);
         let bytes = counts == Counts::Bytes && stat.kind() == FileType::File;
         self.objects.push(Object {
-            names_known: older || known.knows(ObjectId::attr(&handle), stat.ctime),
-            bytes_known: older || known.knows(ObjectId::data(&handle), stat.ctime),
+            names_known: older(Of::Names) || known.knows(ObjectId::attr(&handle), stat.ctime),
+            bytes_on_disk: if settled { OnDisk::Settled } else { OnDisk::Unknown },
+            unwritten: mutant::on(Mutant::WritesOnUnseen),
             handle,
             fd,
             stat,
@@ -178,15 +192,22 @@ impl<O: Os> Base<O> {
     }
 
     /// The files whose bytes are to be written out, open; `None`: they can't be had, and everything is to be synced.
-    pub fn files(&self, domain: &Domain<O>, change: &Change<O>) -> Result<Option<Vec<Arc<O::Fd>>>> {
+    pub fn files(&mut self, domain: &Domain<O>, change: &Change<O>) -> Result<Option<Vec<Arc<O::Fd>>>> {
         let mut files = Vec::new();
         if self.more && change.body.steps.iter().any(|step| has_bytes(&step.act)) {
             return Ok(None);
         }
-        for object in self.objects.iter().filter(|object| object.lacks_bytes()) {
+        for object in self.objects.iter_mut().filter(|object| object.lacks_bytes()) {
             let open = || domain.os.reopen(&object.fd, Open::Read);
             match domain.open_past_leases(ObjectId::data(&object.handle), open) {
-                Ok(fd) => files.push(Arc::new(fd)),
+                Ok(fd) => {
+                    // Whoever is writing has it open for that. A write that begins later moves the time.
+                    if domain.info.leases && domain.os.lease(&fd, Lease::Read).is_ok() {
+                        domain.os.lease(&fd, Lease::None)?;
+                        object.unwritten = true;
+                    }
+                    files.push(Arc::new(fd));
+                }
                 // Not readable for us, or another process holds a lease on it.
                 Err(_) => return Ok(None),
             }
@@ -200,12 +221,14 @@ impl<O: Os> Base<O> {
         for object in &mut self.objects {
             let (names, bytes) = (!object.names_known, object.lacks_bytes());
             object.names_known = true;
-            object.bytes_known |= object.bytes;
+            if bytes {
+                object.bytes_on_disk = if object.unwritten { OnDisk::Settled } else { OnDisk::Synced };
+            }
             // The time of the look is noted: what was changed since then may not have been synced.
             if exact && names {
                 domain.table.on_disk().note(ObjectId::attr(&object.handle), object.stat.ctime);
             }
-            if exact && bytes {
+            if exact && bytes && object.unwritten {
                 domain.table.on_disk().note(ObjectId::data(&object.handle), object.stat.ctime);
             }
         }
@@ -253,7 +276,7 @@ impl<O: Os> Base<O> {
             }
             note.note(ObjectId::attr(id), now.ctime);
             let untouched = (now.mtime, now.size) == (object.stat.mtime, object.stat.size);
-            if object.bytes_known && (ours_alone || untouched) {
+            if object.bytes_on_disk == OnDisk::Settled && (ours_alone || untouched) {
                 note.note(ObjectId::data(id), now.ctime);
             }
         }
@@ -283,7 +306,7 @@ impl<O: Os> Base<O> {
 
 impl<O: Os> Object<O> {
     fn lacks_bytes(&self) -> bool {
-        self.bytes && !self.bytes_known
+        self.bytes && self.bytes_on_disk == OnDisk::Unknown
     }
 
     /// Returns true if it has now the mode and owner that it had, or that the steps gave it.

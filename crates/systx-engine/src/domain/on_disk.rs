@@ -28,6 +28,8 @@ use systx_os::{Os, Timestamp, Words};
 /// Stamps come from a clock that is behind the one that is read by up to a tick (10 ms at 100 Hz), more where
 /// a guest stands still.
 const TICK_NS: i64 = 100_000_000;
+/// A write(2) moves the time of its file, and then copies up to 2 GiB: a sync that begins meanwhile has not the rest.
+const WRITE_NS: i64 = 60_000_000_000;
 /// Two clocks that are read one after the other seem to move against each other by less than this.
 const APART_NS: i64 = 20_000;
 
@@ -57,6 +59,15 @@ impl Began {
     }
 }
 
+/// What a change time is asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Of {
+    /// Names and attributes: changed at that time.
+    Names,
+    /// Bytes: a write began at that time.
+    Bytes,
+}
+
 /// At its place in a table.
 pub(crate) struct OnDisk<'m, M: Words> {
     mem: &'m M,
@@ -79,8 +90,8 @@ impl<'m, M: Words> OnDisk<'m, M> {
         self.mem.store(ON_DISK_BASE, began.wall_ns as u64, Ordering::SeqCst);
     }
 
-    /// Returns true if the last change at that time was there when the last syncfs began.
-    pub fn is_older(&self, changed: Timestamp, now: Began) -> bool {
+    /// Returns true if the last change at that time was there, and over, when the last syncfs began.
+    pub fn is_older(&self, changed: Timestamp, now: Began, of: Of) -> bool {
         let wall = self.mem.load(ON_DISK_BASE, Ordering::SeqCst) as i64;
         let ahead = self.mem.load(ON_DISK_BASE + 1, Ordering::SeqCst) as i64;
         if wall <= 0 || self.mem.load(ON_DISK_BASE, Ordering::SeqCst) as i64 != wall {
@@ -91,7 +102,11 @@ impl<'m, M: Words> OnDisk<'m, M> {
             return false;
         }
         let was_set = ahead.saturating_sub(now.ahead()).saturating_abs() > APART_NS;
-        (!was_set || mutant::on(Mutant::ClockTrusted)) && ns(changed) < wall.saturating_sub(TICK_NS)
+        let late = match of {
+            Of::Bytes if !mutant::on(Mutant::WritesAtOnce) => WRITE_NS,
+            Of::Names | Of::Bytes => TICK_NS,
+        };
+        (!was_set || mutant::on(Mutant::ClockTrusted)) && ns(changed) < wall.saturating_sub(late)
     }
 
     /// Says that an object is on the disk, or will be by a redo, as it was when its change time was this.
@@ -152,22 +167,28 @@ mod tests {
     fn what_was_changed_before_the_last_sync_is_older_whatever_the_clock_was_set_to_since() {
         let mem = Plain::new(WORDS);
         let known = OnDisk::new(&mem);
-        assert!(!known.is_older(at(1), clocks(1000, 10)), "nothing was synced");
+        assert!(!known.is_older(at(1), clocks(1000, 10), Of::Names), "nothing was synced");
         known.store_synced(clocks(1000, 10));
         let now = clocks(1060, 70);
-        assert!(known.is_older(at(999 * SECOND), now));
-        assert!(!known.is_older(at(1000 * SECOND - TICK_NS / 2), now), "its stamp may be a tick late");
-        assert!(!known.is_older(at(1001 * SECOND), now));
+        assert!(known.is_older(at(999 * SECOND), now, Of::Names));
+        assert!(
+            !known.is_older(at(1000 * SECOND - TICK_NS / 2), now, Of::Names),
+            "its stamp may be a tick late"
+        );
+        assert!(!known.is_older(at(1001 * SECOND), now, Of::Names));
+        let writes = [(940, false), (939, true)]
+            .map(|(seconds, older)| known.is_older(at(seconds * SECOND - TICK_NS), now, Of::Bytes) == older);
+        assert_eq!(writes, [true; 2], "a write that began then may have gone on");
         // The clock is set back by half an hour, and then a file is changed: its stamp is from before the
         // sync. Set forth again, it is a little off.
         let set_back = clocks(1060 - 1800, 70);
-        assert!(!known.is_older(at(999 * SECOND), set_back));
-        assert!(!known.is_older(at((1000 - 1800 + 1) * SECOND), set_back));
+        assert!(!known.is_older(at(999 * SECOND), set_back, Of::Names));
+        assert!(!known.is_older(at((1000 - 1800 + 1) * SECOND), set_back, Of::Names));
         for off in [-50_000, 50_000, 1800 * SECOND] {
             let set = Began { wall_ns: now.wall_ns + off, ..now };
-            assert!(!known.is_older(at((1000 - 1800 + 1) * SECOND), set), "{off}");
+            assert!(!known.is_older(at((1000 - 1800 + 1) * SECOND), set, Of::Names), "{off}");
         }
-        assert!(!known.is_older(at(999 * SECOND), clocks(1060, 5)), "of another time namespace");
+        assert!(!known.is_older(at(999 * SECOND), clocks(1060, 5), Of::Names), "of another time namespace");
     }
 
     #[test]

@@ -31,10 +31,7 @@ impl<O: Os> Domain<O> {
     /// # Errors
     /// A damaged table.
     pub(crate) fn is_quiet(&self) -> Result<bool> {
-        match self.table.slots().in_flight().next() {
-            None => Ok(true),
-            Some(slot) => self.checked(slot).map(|_| false),
-        }
+        self.checked(self.table.slots().are_free())
     }
 
     /// Hands out the signatures of commits in [from, to); whether some were overwritten already.

@@ -28,9 +28,7 @@ use super::layout::{
     load_footprint, store_footprint, BITMAP_WORD, FOOTPRINT_WORDS, SLOTS, SLOTS_BASE, SLOT_LEN,
 };
 use crate::corrupt::{owner_from, Corrupt};
-#[cfg(test)]
-use crate::id::Signature;
-use crate::id::{Footprint, Lsn, OwnerIx, TxId};
+use crate::id::{Footprint, Lsn, ObjectId, OwnerIx, Signature, TxId};
 use crate::lock::Locked;
 use std::sync::atomic::Ordering;
 use systx_os::Words;
@@ -127,6 +125,10 @@ pub struct InFlight {
     /// Its owner could not go on with it and waits for better times: see [`Slots::leave`].
     pub left: bool,
 }
+
+/// Entries as they were at one moment: the use of each that was active, or nothing.
+#[derive(Clone, Copy, Debug)]
+pub struct Active([Option<Seen>; SLOTS]);
 
 /// The entry has another state than the caller knows: another process has gone on with it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -306,13 +308,96 @@ impl<'m, M: Words> Slots<'m, M> {
         Err(Corrupt { what: "a slot that changes without end", word: at, value: 0 })
     }
 
+    /// Entries that may be in flight.
+    fn marked(&self) -> impl Iterator<Item = SlotIx> {
+        // Pairs with the fetch_or in `fill`. Bits past the last entry are unused.
+        let bits = self.mem.load(self.bitmap, Ordering::Acquire);
+        (0..self.count).filter(move |i| bits >> i & 1 == 1).map(SlotIx)
+    }
+
     /// Every slot in flight. One load when nothing is.
     ///
     /// A slot that was in flight when this began and still is when it ends is among them.
     pub fn in_flight(&self) -> impl Iterator<Item = Result<InFlight, Corrupt>> + use<'_, 'm, M> {
-        // Pairs with the fetch_or in `fill`. Bits past the last entry are unused.
-        let bits = self.mem.load(self.bitmap, Ordering::Acquire);
-        (0..self.count).filter(move |i| bits >> i & 1 == 1).filter_map(|i| self.read(SlotIx(i)).transpose())
+        self.marked().filter_map(|ix| self.read(ix).transpose())
+    }
+
+    /// Those of them that may change one of these objects. Of the others no more is read than tells so.
+    pub fn changing<'s>(
+        &'s self,
+        objects: &'s [ObjectId],
+    ) -> impl Iterator<Item = Result<InFlight, Corrupt>> + use<'s, 'm, M> {
+        self.marked().filter_map(|ix| match self.may_change(ix, objects) {
+            Ok(None | Some((_, false))) => None,
+            Ok(Some((_, true))) => self.read(ix).transpose(),
+            Err(corrupt) => Some(Err(corrupt)),
+        })
+    }
+
+    /// Which use of an entry this is, and whether it may change one of the objects; `None` when it is free.
+    fn may_change(&self, ix: SlotIx, objects: &[ObjectId]) -> Result<Option<(Seen, bool)>, Corrupt> {
+        let written = self.word(ix) + 8 + Signature::WORDS;
+        let changed = |word| {
+            let [written, commuting] = [written, written + Signature::WORDS]
+                .map(|filter| self.mem.load(filter + word, Ordering::Acquire));
+            written | commuting
+        };
+        for _ in 0..READS_MAX {
+            let before = self.state(ix)?;
+            if before.state() == SlotState::Free {
+                return Ok(None);
+            }
+            let may = objects.iter().any(|object| Signature::may_contain_in(*object, changed));
+            let seen = self.state(ix)?;
+            if seen.generation() == before.generation() && seen.state() != SlotState::Free {
+                return Ok(Some((seen, may)));
+            }
+        }
+        Err(Corrupt { what: "a slot that changes without end", word: self.word(ix), value: 0 })
+    }
+
+    /// The entries that are in flight now.
+    ///
+    /// # Errors
+    /// [`Corrupt`]: a state that does not exist.
+    pub fn active(&self) -> Result<Active, Corrupt> {
+        let mut active = Active([None; SLOTS]);
+        for ix in self.marked() {
+            active.0[ix.0] = Some(self.state(ix)?).filter(|seen| seen.state() != SlotState::Free);
+        }
+        Ok(active)
+    }
+
+    /// Returns true if none of these has changed, or will change, one of the objects. One that is free by now, or
+    /// another transaction's, is not known any more.
+    ///
+    /// # Errors
+    /// [`Corrupt`]: fields that cannot be.
+    pub fn are_apart(&self, active: &Active, objects: &[ObjectId]) -> Result<bool, Corrupt> {
+        for (ix, then) in active.0.iter().enumerate() {
+            let Some(then) = then else { continue };
+            let apart = match self.may_change(SlotIx(ix), objects)? {
+                Some((now, may)) => now.generation() == then.generation() && !may,
+                None => false,
+            };
+            if !apart {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+
+    /// Returns true if nothing is in flight.
+    ///
+    /// # Errors
+    /// [`Corrupt`]: a state that does not exist.
+    pub fn are_free(&self) -> Result<bool, Corrupt> {
+        for ix in self.marked() {
+            if self.state(ix)?.state() != SlotState::Free {
+                return Ok(false);
+            }
+        }
+        Ok(true)
     }
 
     /// Makes the filter of changes hold everything, for all observers.

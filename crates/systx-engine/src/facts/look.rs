@@ -38,18 +38,28 @@ impl<O: Os> Facts<O> {
                 return Err(self.doomed(self.domains[domain].shown(&path()), stuck.what, stuck.with));
             }
             let looked = look(self);
-            let fresh = mutant::on(Mutant::NoRefreshAfterLook)
-                || self.refresh(domain, objects).map_err(|error| match error {
-                    VerbError::Doomed(mut conflict) if conflict.path.is_empty() => {
-                        conflict.path = self.domains[domain].shown(&path());
-                        VerbError::Doomed(conflict)
-                    }
-                    other => other,
-                })?;
+            let fresh =
+                mutant::on(Mutant::NoRefreshAfterLook) || self.refresh_behind(domain, objects, path)?;
             if fresh {
                 return Ok(looked?);
             }
         }
+    }
+
+    /// The refresh behind a look at objects: whether it counts. A conflict of what has no fact yet gets its path here.
+    fn refresh_behind(
+        &mut self,
+        domain: usize,
+        objects: &[ObjectId],
+        path: &dyn Fn() -> Vec<u8>,
+    ) -> Verb<bool> {
+        self.refresh(domain, objects).map_err(|error| match error {
+            VerbError::Doomed(mut conflict) if conflict.path.is_empty() => {
+                conflict.path = self.domains[domain].shown(&path());
+                VerbError::Doomed(conflict)
+            }
+            other => other,
+        })
     }
 
     /// The root of a mount: a fact.
@@ -141,12 +151,11 @@ impl<O: Os> Facts<O> {
     ) -> Verb<(Option<T>, Vec<ObjectId>)> {
         let grain = self.grain;
         let claims = |found: &Option<T>| claims_of(dir, name, &found.as_ref().map(&known), grain);
-        if let Some(found) = self.look_in_quiet(dir.domain, &look)? {
-            let claims = claims(&found);
-            return Ok((found, claims));
+        let path: &dyn Fn() -> Vec<u8> = &|| join(&dir.path, name);
+        if let Some(found) = self.look_between(dir.domain, path, &look, &claims)? {
+            return Ok(found);
         }
         // First the name, then the object behind it, which is an object of its own: it is touched by the rule, too.
-        let path: &dyn Fn() -> Vec<u8> = &|| join(&dir.path, name);
         let entry = [ObjectId::entry(&dir.handle, name)];
         let handle = |found: &Option<T>| found.as_ref().map(|found| known(found).0);
         loop {
@@ -157,6 +166,26 @@ impl<O: Os> Facts<O> {
                 return Ok((again, claims));
             }
         }
+    }
+
+    /// R1 where only the look says which objects it was at: active commits are noted before it, and asked for these
+    /// objects behind it. `None`: one of them may have changed some, or has ended meanwhile.
+    fn look_between<T>(
+        &mut self,
+        domain: usize,
+        path: &dyn Fn() -> Vec<u8>,
+        look: impl Fn() -> Result<T>,
+        objects: impl Fn(&T) -> Vec<ObjectId>,
+    ) -> Verb<Option<(T, Vec<ObjectId>)>> {
+        let in_domain = self.domains[domain].clone();
+        let slots = in_domain.table.slots();
+        let active = in_domain.checked(slots.active())?;
+        let found = look()?;
+        let objects = objects(&found);
+        let apart =
+            in_domain.checked(slots.are_apart(&active, &objects))? || mutant::on(Mutant::ActiveUnasked);
+        let counts = apart && self.refresh_behind(domain, &objects, path)?;
+        Ok(counts.then_some((found, objects)))
     }
 
     /// Fast path of a first read, without waiting or refreshing. Valid if no commit was active before the

@@ -34,12 +34,8 @@ impl<O: Os> Domain<O> {
         let mut ours = None;
         loop {
             let mut found = None;
-            for slot in self.table.slots().in_flight() {
+            for slot in self.table.slots().changing(objects) {
                 let slot = self.checked(slot)?;
-                let changed = slot.info.footprint.changed();
-                if !objects.iter().any(|o| changed.may_contain(*o)) {
-                    continue;
-                }
                 let ours =
                     ours.get_or_insert_with(|| Objects { read: objects.to_vec(), ..Objects::default() });
                 if !self.is_apart(&slot, ours) {

@@ -3,7 +3,6 @@
 use rustix::process::{getrlimit, setrlimit, Resource, Rlimit};
 use rustix::rand::GetRandomFlags;
 use rustix::thread::Timespec;
-use rustix::time::ClockId;
 use std::sync::OnceLock;
 
 use crate::types::{Errno, Result, Timestamp};
@@ -43,19 +42,28 @@ pub(super) fn maps_all_owners() -> bool {
 }
 
 pub(super) fn now() -> Timestamp {
-    let t = rustix::time::clock_gettime(ClockId::Realtime);
+    let t = time(libc::CLOCK_REALTIME);
     Timestamp { sec: t.tv_sec, nsec: t.tv_nsec as u32 }
 }
 
 /// The time of the last tick.
 pub(super) fn coarse_now() -> Timestamp {
-    let t = rustix::time::clock_gettime(ClockId::RealtimeCoarse);
+    let t = time(libc::CLOCK_REALTIME_COARSE);
     Timestamp { sec: t.tv_sec, nsec: t.tv_nsec as u32 }
 }
 
 pub(super) fn monotonic_ns() -> u64 {
-    let t = rustix::time::clock_gettime(ClockId::Monotonic);
+    let t = time(libc::CLOCK_MONOTONIC);
     t.tv_sec as u64 * 1_000_000_000 + t.tv_nsec as u64
+}
+
+/// A clock, by the C library: in a program that brings it along, rustix does not find the vDSO and asks the kernel.
+fn time(clock: libc::clockid_t) -> libc::timespec {
+    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: `time` is valid for the call, which writes nothing else.
+    let answer = unsafe { libc::clock_gettime(clock, &mut time) };
+    debug_assert_eq!(answer, 0, "every kernel has these clocks");
+    time
 }
 
 /// A time as people here read it: `2026-11-22 09:40:12 +0100`. `seconds` since the epoch.

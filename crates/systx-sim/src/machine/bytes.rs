@@ -67,11 +67,23 @@ impl State {
         Ok(len)
     }
 
+    /// The rest of a write whose beginning has moved the times.
+    pub(super) fn write_on(&mut self, file: FileId, bytes: &[u8], offset: u64) -> Result<()> {
+        let id = self.contents(file, true)?;
+        self.fold(id);
+        self.put(id, offset, bytes);
+        Ok(())
+    }
+
     /// Writes into an inode.
     fn store(&mut self, id: Id, offset: u64, bytes: &[u8]) {
+        self.touch(id, true);
+        self.put(id, offset, bytes);
+    }
+
+    fn put(&mut self, id: Id, offset: u64, bytes: &[u8]) {
         let fs = self.inode(id).fs;
         let seq = self.next_seq(fs);
-        self.touch(id, true);
         let mut changed = self.inode_mut(id).data.write(offset, bytes, seq);
         let end = offset + bytes.len() as u64;
         if end > self.inode(id).meta.size {

@@ -29,7 +29,7 @@ fn settled(machine: Machine) -> Machine {
         machine.plant(0, &[(&format!("w/x{name}"), Plant::File(&old))]).expect("planting");
     }
     machine.plant(0, &[("w/xgone", Plant::File(&old)), ("mine", Plant::Dir)]).expect("planting");
-    machine.advance_ns(60_000_000_000);
+    machine.advance_ns(120_000_000_000);
     within(&machine, |domain| domain.checkpoint().expect("is made"));
     // The log begins a segment, and syncs that.
     commits(&machine, |t, w| make(t, w, b"first"));
@@ -476,6 +476,60 @@ fn who_builds_on_what_is_on_the_disk_syncs_nothing_but_the_log() {
     Outsider::new(&machine).chmod("w/xattr", 0o604);
     assert_eq!(syncs(&machine, |t, w| chmod(t, w, b"xattr", 0o600)), 1);
     assert_eq!(syncs(&machine, |t, w| chmod(t, w, b"xattr", 0o640)), 0);
+}
+
+/// A write(2) has moved the times of a file, and some of its bytes are still to come.
+struct Writing(SimOs, systx_sim::machine::SimFd);
+
+impl Writing {
+    fn begin(machine: &Machine, path: &str) -> Writing {
+        let os = machine.outsider("writer");
+        let fd = os.open_path(0, path, Open::ReadWrite).expect("opens");
+        os.pwrite(&fd, &long(b'1')[..SECTOR], 0).expect("writes");
+        Writing(os, fd)
+    }
+
+    fn end(self) {
+        let Writing(os, fd) = self;
+        os.write_on(&fd, &long(b'1')[SECTOR..], SECTOR as u64).expect("writes");
+        drop(fd);
+        os.exit();
+    }
+}
+
+/// A commit on the bytes that came last, where the outsider has done all before.
+fn survives_on(start: &Machine, name: &'static str, what: &str) {
+    let (commit, paths): (fn(&mut T, Node) -> _, _) = match name {
+        "xmoved" => (|t, w| write(t, w, b"xto", SECTOR + 3, b"T"), &["w/xmoved", "w/xto"][..]),
+        _ => (|t, w| write(t, w, b"xpatched", SECTOR + 3, b"T"), &["w/xpatched"][..]),
+    };
+    survives(start, &Case { name, outsider: |_| {}, commit, paths }, what);
+}
+
+#[test]
+fn a_write_that_is_under_way_at_a_sync_is_synced_again() {
+    for kind in [FsKind::Ext4, FsKind::Xfs, FsKind::Btrfs] {
+        let start = world(kind);
+        let writing = Writing::begin(&start, "w/xpatched");
+        start.advance_ns(1_000_000_000);
+        within(&start, |domain| domain.sync_everything().expect("syncs"));
+        writing.end();
+        survives_on(&start, "xpatched", &format!("{kind:?}"));
+    }
+}
+
+#[test]
+fn a_write_that_is_under_way_at_a_commit_is_none_of_its() {
+    for kind in [FsKind::Ext4, FsKind::Xfs, FsKind::Btrfs] {
+        let start = world(kind);
+        let writing = ["w/xpatched", "w/xmoved"].map(|path| Writing::begin(&start, path));
+        commits(&start, |t, w| t.rename(w, b"xmoved", w, b"xto", Rename::Replace));
+        commits(&start, |t, w| write(t, w, b"xpatched", 3, b"t"));
+        writing.into_iter().for_each(Writing::end);
+        for name in ["xpatched", "xmoved"] {
+            survives_on(&copy(&start), name, &format!("{kind:?}"));
+        }
+    }
 }
 
 /// The outsider's change has a stamp from before the last checkpoint.

@@ -121,6 +121,9 @@ fn check_of(mutant: Mutant) -> Check {
         Mutant::NoSlotWait => {
             check("interleaving::interleaved_transactions_are_so_with_and_without_durability", EITHER)
         }
+        Mutant::ActiveUnasked => {
+            check("interleaving::interleaved_transactions_are_so_with_and_without_durability", EITHER)
+        }
         Mutant::NoRefreshAfterLook => {
             check("interleaving::interleaved_transactions_are_strictly_serializable_and_opaque", HISTORY)
         }
@@ -430,6 +433,12 @@ fn check_of(mutant: Mutant) -> Check {
         Mutant::ClockTrusted => {
             check("base::a_clock_that_was_set_back_and_forth_hides_nothing", "reported durable, and lost")
         }
+        Mutant::WritesAtOnce => {
+            check("base::a_write_that_is_under_way_at_a_sync_is_synced_again", "reported durable, and lost")
+        }
+        Mutant::WritesOnUnseen => {
+            check("base::a_write_that_is_under_way_at_a_commit_is_none_of_its", "reported durable, and lost")
+        }
         Mutant::LogReadEarly => {
             check("away::a_coordinator_is_asked_again_when_it_has_been_taken_back", "half of it is there")
         }
@@ -570,6 +579,7 @@ noticed! {
     a_checkpoint_over_what_is_in_flight_is_noticed: CheckpointTooHigh,
     a_look_that_waits_for_no_slot_is_noticed: NoSlotWait,
     a_look_without_a_refresh_is_noticed: NoRefreshAfterLook,
+    a_look_that_asks_no_active_commit_is_noticed: ActiveUnasked,
     staging_under_its_final_name_is_noticed: NoSeal,
     a_seal_that_is_not_noted_is_noticed: SealNotNoted,
     an_age_that_is_not_kept_is_noticed: AgeNotKept,
@@ -664,6 +674,8 @@ noticed! {
     a_mode_of_which_nothing_is_given_is_noticed: NothingOfAMode,
     a_dying_coordinator_that_is_a_doubt_is_noticed: DyingIsDoubt,
     a_clock_that_is_trusted_after_it_was_set_is_noticed: ClockTrusted,
+    a_write_that_is_taken_for_over_is_noticed: WritesAtOnce,
+    a_write_beside_the_sync_of_a_base_that_is_not_seen_is_noticed: WritesOnUnseen,
     a_log_that_was_read_before_its_abort_is_noticed: LogReadEarly,
     bytes_of_covered_records_that_are_not_written_are_noticed: CoveredNotWritten,
     names_of_covered_records_that_are_not_synced_are_noticed: CoveredUnordered,
