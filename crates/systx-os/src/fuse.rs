@@ -15,6 +15,8 @@ use rustix::mount::{
     MountAttrFlags,
 };
 
+use rustix::thread::{capabilities, set_capabilities, CapabilitySet, CapabilitySets};
+
 use crate::types::{Errno, Result};
 
 /// `struct fuse_backing_map`.
@@ -113,13 +115,16 @@ impl Device {
     /// stacked too deep.
     pub fn open_backing(&self, file: BorrowedFd<'_>) -> Result<Backing> {
         let map = BackingMap { fd: file.as_raw_fd(), flags: 0, padding: 0 };
+        let now = capabilities(None)?;
+        // Whoever writes by this file does so with what this thread has now, also when the view is long gone. To write
+        // into a set-id file that keeps its bits (CAP_FSETID) is for root alone.
+        let writers = CapabilitySets { effective: now.effective - CapabilitySet::FSETID, ..now };
+        set_capabilities(None, writers)?;
         // SAFETY: the request reads one `struct fuse_backing_map`, which `map` is, and keeps no pointer.
         let id = unsafe { libc::ioctl(self.0.as_raw_fd(), FUSE_DEV_IOC_BACKING_OPEN, &raw const map) };
-        if id > 0 {
-            Ok(Backing(id))
-        } else {
-            Err(last_error())
-        }
+        let opened = if id > 0 { Ok(Backing(id)) } else { Err(last_error()) };
+        set_capabilities(None, now)?;
+        opened
     }
 
     /// Unregisters a file. Handles that use it go on.

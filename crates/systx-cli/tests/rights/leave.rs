@@ -4,6 +4,7 @@
 use super::machine::user::{ORDINARY, UNPRIVILEGED, USER};
 use super::machine::{code, err, picture, run, AREA};
 use super::World;
+use std::io::{BufRead, Write};
 use std::os::unix::fs::{chown, symlink, PermissionsExt};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
@@ -64,6 +65,70 @@ pub fn nobody_leaves(dir: &Path) {
     {
         let (status, left) = left_by(&tree, &here, &mut words(&before));
         assert_eq!((status, left), (3, Vec::new()), "{who}: something has left the transaction");
+    }
+}
+
+const PYTHON: &str = "/usr/bin/python3";
+
+/// Gives a descriptor of a file that it has made to a process outside, or gets it there and writes when told to.
+const PASSES_ON: &str = r#"
+import os, socket, sys
+who, at, file = sys.argv[1:]
+s = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+if who == 'gives':
+    f = os.open(file, os.O_RDWR | os.O_CREAT, 0o755); os.write(f, b'good' * 100000)
+    s.connect('\0' + at); socket.send_fds(s, [b'x'], [f]); s.recv(1)
+else:
+    s.bind('\0' + at); s.listen(1); print('listens', flush=True)
+    c, _ = s.accept(); _, [f], _, _ = socket.recv_fds(c, 1, 1); c.send(b'y')
+    sys.stdin.readline()
+    try: os.pwrite(f, b'evil', 0)
+    except OSError: pass
+    print('has tried')
+"#;
+
+/// Root takes what a user has made in a transaction for good, and makes it set-id; the user can still write to it.
+pub fn descriptors_give_nothing(dir: &Path) {
+    // Not the one of PATH, which may lie where a user can't read.
+    if !super::machine::have(PYTHON) {
+        return;
+    }
+    let Some(w) = World::new(dir, "ext4") else { return };
+    let tree = w.own.join("tree");
+    std::fs::create_dir(&tree).unwrap();
+    chown(&tree, Some(USER), Some(USER)).unwrap();
+    let at = format!("systx-test-{}", std::process::id());
+    let only = tree.to_str().unwrap();
+    let inside = [w.systx.to_str().unwrap(), "run", "--area-name", AREA, "--only", only, "--"];
+    for (who, before) in [
+        ("plainly", ORDINARY.to_vec()),
+        ("one's own run", [ORDINARY, &inside].concat()),
+        ("root's run", [&inside, ORDINARY].concat()),
+    ] {
+        let file = tree.join("program");
+        let words = |words: &[&str], role: &str| {
+            let mut command = Command::new(words[0]);
+            command.args(&words[1..]).args([PYTHON, "-c", PASSES_ON, role, &at]).arg(&file).current_dir("/");
+            command
+        };
+        let mut gets = words(ORDINARY, "gets");
+        let mut gets = Ended(gets.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap());
+        let mut said = std::io::BufReader::new(gets.0.stdout.take().unwrap()).lines();
+        assert_eq!(said.next().unwrap().unwrap(), "listens");
+        let gives = words(&before, "gives").output().unwrap();
+        assert_eq!(code(&gives), 0, "{who}: {}", err(&gives));
+        assert!(std::fs::read(&file).unwrap().starts_with(b"good"), "{who}");
+        chown(&file, Some(0), Some(0)).unwrap();
+        std::fs::set_permissions(&file, PermissionsExt::from_mode(0o4755)).unwrap();
+        gets.0.stdin.take().unwrap().write_all(b"go\n").unwrap();
+        assert_eq!(said.next().unwrap().unwrap(), "has tried", "{who}");
+        let mode = std::fs::metadata(&file).unwrap().permissions().mode();
+        let bytes = std::fs::read(&file).unwrap();
+        assert!(
+            mode & 0o4000 == 0 || bytes.starts_with(b"good"),
+            "{who}: a user's bytes have root's rights: {mode:o}"
+        );
+        std::fs::remove_file(&file).unwrap();
     }
 }
 
