@@ -230,6 +230,8 @@ pub(crate) enum Mutant {
     DyingIsDoubt,
     /// C10: the wall clock decides what is older than a sync, although it was set since.
     ClockTrusted,
+    /// A recovery takes names in a directory whose key is not there for removed ones.
+    LockedIsGone,
     /// C10: a write is over at the time that it gives its file.
     WritesAtOnce,
     /// C10: bytes that were synced while a process was writing are known by their time.
@@ -407,6 +409,7 @@ impl Mutant {
         Mutant::NothingOfAMode,
         Mutant::DyingIsDoubt,
         Mutant::ClockTrusted,
+        Mutant::LockedIsGone,
         Mutant::WritesAtOnce,
         Mutant::WritesOnUnseen,
         Mutant::LogReadEarly,

@@ -211,6 +211,7 @@ through! {
         fn project_passed_on(dir) -> Option<u32>;
         fn inode_flags(object) -> u32;
         fn encryption_policy(dir) -> Option<Vec<u8>>;
+        fn are_names_locked(dir) -> bool;
         fn statfs(fd) -> StatFs;
         fn pread(fd, buf: &mut [u8], offset: u64) -> usize;
         fn seek(fd, offset: u64, to: Seek) -> u64;

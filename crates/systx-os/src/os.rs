@@ -155,6 +155,14 @@ pub trait Os: Clone + Send + Sync + 'static {
         let _ = dir;
         Ok(None)
     }
+    /// Returns true if a directory is encrypted and its key is not there: no name in it is found. The default knows of
+    /// none.
+    ///
+    /// Source: "Encryption key not available" in Documentation/filesystems/fscrypt.rst.
+    fn are_names_locked(&self, dir: &Self::Fd) -> Result<bool> {
+        let _ = dir;
+        Ok(false)
+    }
     /// File-system totals (statfs).
     fn statfs(&self, fd: &Self::Fd) -> Result<StatFs>;
     /// Returns the kind of file system and what may be relied on there. Probes by experiment where no flag

@@ -171,7 +171,7 @@ impl<O: Os> Base<O> {
         let known = domain.table.on_disk();
         // Of another machine's stamps nothing follows for our clock.
         let older = |of| is_local(domain.info.kind) && known.is_older(stat.ctime, now, of);
-        let settled = older(Of::Bytes) || known.knows(ObjectId::data(&handle), stat.ctime);
+        let settled = older(Of::Bytes(stat.size)) || known.knows(ObjectId::data(&handle), stat.ctime);
         let bytes = counts == Counts::Bytes && stat.kind() == FileType::File;
         self.objects.push(Object {
             names_known: older(Of::Names) || known.knows(ObjectId::attr(&handle), stat.ctime),

@@ -28,8 +28,11 @@ use systx_os::{Os, Timestamp, Words};
 /// Stamps come from a clock that is behind the one that is read by up to a tick (10 ms at 100 Hz), more where
 /// a guest stands still.
 const TICK_NS: i64 = 100_000_000;
-/// A write(2) moves the time of its file, and then copies up to 2 GiB: a sync that begins meanwhile has not the rest.
+/// A write(2) moves the time of its file, and then copies up to 2 GiB, as fast as the disk takes dirty pages: a sync
+/// that begins meanwhile has not the rest. So long it may go on: a minute, and a second for each MiB.
 const WRITE_NS: i64 = 60_000_000_000;
+const WRITE_BYTES_MAX: u64 = 2 << 30;
+const WRITE_NS_A_MIB: u64 = 1_000_000_000;
 /// Two clocks that are read one after the other seem to move against each other by less than this.
 const APART_NS: i64 = 20_000;
 
@@ -64,8 +67,8 @@ impl Began {
 pub(crate) enum Of {
     /// Names and attributes: changed at that time.
     Names,
-    /// Bytes: a write began at that time.
-    Bytes,
+    /// Bytes of a file of this size: a write began at that time.
+    Bytes(u64),
 }
 
 /// At its place in a table.
@@ -103,8 +106,10 @@ impl<'m, M: Words> OnDisk<'m, M> {
         }
         let was_set = ahead.saturating_sub(now.ahead()).saturating_abs() > APART_NS;
         let late = match of {
-            Of::Bytes if !mutant::on(Mutant::WritesAtOnce) => WRITE_NS,
-            Of::Names | Of::Bytes => TICK_NS,
+            Of::Bytes(size) if !mutant::on(Mutant::WritesAtOnce) => {
+                WRITE_NS + ((size.min(WRITE_BYTES_MAX) >> 20) * WRITE_NS_A_MIB) as i64
+            }
+            Of::Names | Of::Bytes(_) => TICK_NS,
         };
         (!was_set || mutant::on(Mutant::ClockTrusted)) && ns(changed) < wall.saturating_sub(late)
     }
@@ -176,9 +181,11 @@ mod tests {
             "its stamp may be a tick late"
         );
         assert!(!known.is_older(at(1001 * SECOND), now, Of::Names));
-        let writes = [(940, false), (939, true)]
-            .map(|(seconds, older)| known.is_older(at(seconds * SECOND - TICK_NS), now, Of::Bytes) == older);
-        assert_eq!(writes, [true; 2], "a write that began then may have gone on");
+        let sizes = [(1, 940, false), (1, 939, true), (100 << 20, 840, false), (100 << 20, 839, true)];
+        for (size, seconds, older) in sizes {
+            let began = at(seconds * SECOND + SECOND / 2);
+            assert_eq!(known.is_older(began, now, Of::Bytes(size)), older, "a write may go on: {seconds}");
+        }
         // The clock is set back by half an hour, and then a file is changed: its stamp is from before the
         // sync. Set forth again, it is a little off.
         let set_back = clocks(1060 - 1800, 70);

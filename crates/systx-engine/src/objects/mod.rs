@@ -191,6 +191,7 @@ pub(crate) fn walk<O: Os>(
         }
         fd = match os.open(&fd, component, Open::Path) {
             Ok(fd) => fd,
+            Err(Errno::NOENT) if os.are_names_locked(&fd)? => return Err(Errno::NOKEY),
             Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP | Errno::STALE) => return Ok(None),
             Err(e) => return Err(e),
         };

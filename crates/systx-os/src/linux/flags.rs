@@ -77,6 +77,12 @@ pub(super) fn policy(dir: BorrowedFd<'_>) -> Result<Option<Vec<u8>>> {
     }
 }
 
+/// Returns true if a directory is encrypted and its key is not there: no name in it is found.
+pub(super) fn are_names_locked(dir: BorrowedFd<'_>) -> Result<bool> {
+    // Nothing else says so of every kind of key.
+    Ok(policy(dir)?.is_some() && open::tmpfile(dir, 0o600).is_err_and(|error| error == Errno::NOKEY))
+}
+
 /// Kinds of directories, of a file system, into which no object made elsewhere can be put.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Features {

@@ -169,6 +169,9 @@ impl Os for Linux {
     fn add_inode_flags(&self, object: &OwnedFd, flags: u32) -> Result<()> {
         flags::add(object.as_fd(), flags)
     }
+    fn are_names_locked(&self, dir: &OwnedFd) -> Result<bool> {
+        flags::are_names_locked(dir.as_fd())
+    }
     fn encryption_policy(&self, dir: &OwnedFd) -> Result<Option<Vec<u8>>> {
         flags::policy(dir.as_fd())
     }

@@ -146,6 +146,7 @@ impl Machine {
             clock: 1_000_000_000,
             booted: 0,
             wall_offset: 0,
+            locked: BTreeSet::new(),
             time_namespaces: false,
             boots: 1,
             rng: fastrand::Rng::with_seed(seed),
@@ -257,6 +258,16 @@ impl Machine {
         inner.state.meta_mut(id).flags = flags;
         inner.state.log(FsId(fs), &[(id, false)], Vec::new());
         Ok(())
+    }
+
+    /// Takes away the key of a directory, or gives it back. (Names are not found; all else stays possible.)
+    pub fn lock_names(&self, fs: usize, path: &str, locked: bool) {
+        let mut inner = self.lock();
+        let Ok(id) = inner.state.resolve(FsId(fs), path) else { unreachable!("{path} is a directory") };
+        match locked {
+            true => drop(inner.state.locked.insert(id)),
+            false => drop(inner.state.locked.remove(&id)),
+        }
     }
 
     /// Ends a process at once, from outside; its thread unwinds at its next call.

@@ -37,7 +37,7 @@ impl State {
         if inode.dead {
             return Err(Errno::NOENT);
         }
-        Ok(inode.entries.get(name).copied())
+        Ok(inode.entries.get(name).filter(|_| !self.locked.contains(&dir)).copied())
     }
 
     /// The directory behind a descriptor, for a call on `name` in it.

@@ -265,6 +265,11 @@ impl Os for SimOs {
     }
 
     // No point of its own: nobody can change them from outside but by the hand.
+    fn are_names_locked(&self, dir: &SimFd) -> Result<bool> {
+        let inner = self.machine.lock();
+        Ok(inner.state.locked.contains(&inner.state.file(dir.file)?.id))
+    }
+
     fn inode_flags(&self, fd: &SimFd) -> Result<u32> {
         let inner = self.machine.lock();
         let id = inner.state.file(fd.file)?.id;

@@ -123,6 +123,8 @@ pub(super) struct State {
     pub(super) owned: BTreeMap<(Id, u64), ProcId>,
     /// Directories that a file system is mounted on.
     pub(super) mounts: BTreeMap<Id, FsId>,
+    /// Encrypted directories whose key is not there.
+    pub(super) locked: BTreeSet<Id>,
     pub(super) next_id: u64,
     pub(super) next_generation: u32,
     /// Virtual time since the machine was made, nanoseconds.

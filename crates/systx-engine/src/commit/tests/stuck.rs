@@ -6,8 +6,8 @@ use crate::domain::Domain;
 use crate::outcome::{CommitError, Committed, Durability, Options, Party, Recovered};
 use crate::transaction::{Access, Caller, Node, SetAttr, Transaction};
 use std::sync::Arc;
-use systx_os::{Errno, FsKind};
-use systx_sim::machine::{run_process, Call, Crash, Effect, Fault, Machine, SimOs};
+use systx_os::{Errno, FsKind, Rename};
+use systx_sim::machine::{run_process, Call, Crash, Effect, Fault, Machine, Plant, SimOs};
 
 /// Caller with all rights.
 pub(super) const ROOT: Caller = Caller { uid: 0, gid: 0, umask: 0 };
@@ -74,6 +74,36 @@ fn committed_and_lost(crash: Crash, seed: u64) -> Machine {
     assert!(told.expect("commits").pending.is_none());
     machine.power_loss(crash, &mut fastrand::Rng::with_seed(seed));
     machine
+}
+
+/// A recovery at boot, before the login that brings the key.
+#[test]
+fn names_in_a_directory_without_its_key_wait_for_it() {
+    let machine = machine(FsKind::Ext4);
+    machine
+        .plant(0, &[("w/moves", Plant::File(b"moves")), ("w/goes", Plant::File(b"goes"))])
+        .expect("planting");
+    machine.settle();
+    inside(&machine, "owner", |domain, _| {
+        change(domain, |t, w| {
+            t.unlink(w, b"goes")?;
+            t.rename(w, b"moves", w, b"key-moved", Rename::Replace)
+        })
+        .expect("commits")
+    });
+    machine.power_loss(Crash::NothingUnsynced, &mut fastrand::Rng::with_seed(1));
+    machine.lock_names(0, "w", true);
+    inside(&machine, "boot", |_, recovered| {
+        assert_eq!(recovered.unfinished.len(), 1, "not finished without the key: {recovered:?}");
+    });
+    machine.lock_names(0, "w", false);
+    let there = |names: [&str; 3]| names.map(|name| machine.look(0, &format!("w/{name}")).is_some());
+    assert_eq!(there(["goes", "moves", "key-moved"]), [true, true, false]);
+    inside(&machine, "login", |domain, recovered| {
+        assert!(recovered.unfinished.is_empty() && recovered.conflict_copies.is_empty(), "{recovered:?}");
+        assert!(domain.kept_aside().expect("readable").is_empty());
+    });
+    assert_eq!(there(["goes", "moves", "key-moved"]), [false, false, true]);
 }
 
 #[test]
