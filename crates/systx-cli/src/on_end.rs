@@ -25,7 +25,7 @@ use systx_engine::domain::Domain;
 use systx_engine::id::TxId;
 use systx_engine::outcome::CommitError;
 use systx_engine::upkeep::Listed;
-use systx_os::{process, Errno, Linux, Open, Os};
+use systx_os::{process, Errno, FileType, Linux, Open, Os};
 
 /// The directory of the sockets in an area.
 const ENDS: &[u8] = b"ends";
@@ -109,7 +109,9 @@ fn tell(areas: &[Option<OwnedFd>], ids: &[TxId], outcome: Outcome) {
             continue;
         };
         let prefix = format!("{id}.");
-        for entry in os.read_dir(&ends).unwrap_or_default() {
+        let entries = os.read_dir(&ends).unwrap_or_default();
+        // A symbolic link would lead to a socket of somebody else.
+        for entry in entries.into_iter().filter(|entry| entry.kind == FileType::Socket) {
             let Some(name) = std::str::from_utf8(&entry.name).ok().filter(|n| n.starts_with(&prefix)) else {
                 continue;
             };

@@ -25,6 +25,7 @@ fn main() {
         ("an_archive_that_foretells_all_that_it_can_is_not_replayed_on_ext4", |dir| foretold(dir, "ext4")),
         ("an_archive_that_foretells_all_that_it_can_is_not_replayed_on_xfs", |dir| foretold(dir, "xfs")),
         ("an_archive_that_foretells_all_that_it_can_is_not_replayed_on_btrfs", |dir| foretold(dir, "btrfs")),
+        ("names_in_an_area_that_are_others_files_are_not_written_to", other_names),
         ("no_archiver_allocates_what_shows_an_area_on_ext4", |dir| archived(dir, "ext4")),
         ("no_archiver_allocates_what_shows_an_area_on_xfs", |dir| archived(dir, "xfs")),
         ("no_archiver_allocates_what_shows_an_area_on_btrfs", |dir| archived(dir, "btrfs")),
@@ -101,6 +102,50 @@ fn forge(area: &Path, knows: Knows) {
     }
     // The flag that bsdtar puts back.
     must(Command::new("chattr").arg("+d").arg(area));
+}
+
+/// An archive brings an area in which the files to which lines are added are hard links to other files, devices, FIFOs
+/// and links.
+fn other_names(dir: &Path) {
+    let Some(volume) = Volume::new(dir, "ext4", 96) else { return };
+    let (work, area) = (volume.point.join("work"), volume.area());
+    std::fs::create_dir(&work).unwrap();
+    let device = dir.join("device.img");
+    std::fs::write(&device, [b'd'; 4096]).unwrap();
+    let number = must(Command::new("losetup").args(["-f", "--show"]).arg(&device));
+    let device_of = number.trim();
+    let names = ["history", "report.1", "barrier"];
+    // Each with a transaction of its own, so that nothing is kept from the one before.
+    for kind in ["hard link", "symbolic link", "FIFO", "block device"] {
+        let victim = volume.point.join("profile");
+        let begin = "rm -rf .systx* profile; echo victim >profile; touch -d @7 profile";
+        must(Command::new("sh").args(["-ec", begin]).current_dir(&volume.point));
+        std::fs::create_dir(&area).unwrap();
+        std::fs::set_permissions(&area, std::os::unix::fs::PermissionsExt::from_mode(0o700)).unwrap();
+        for name in names {
+            let at = area.join(name);
+            match kind {
+                "hard link" => std::fs::hard_link(&victim, &at).unwrap(),
+                "symbolic link" => std::os::unix::fs::symlink(&victim, &at).unwrap(),
+                "FIFO" => drop(must(Command::new("mkfifo").arg(&at))),
+                _ => {
+                    let node = must(Command::new("stat").args(["-c", "%Hr %Lr", device_of]));
+                    must(Command::new("mknod").arg(&at).arg("b").args(node.split_whitespace()));
+                }
+            }
+        }
+        let done = shell(&work, "echo '$(id)' >f; mkdir d; mv f d/f");
+        assert_eq!(code(&done), 0, "{kind}: {}", err(&done));
+        for words in ["recover", "log", "list", "prune"] {
+            let done = verb(words, &[]);
+            assert_eq!(code(&done), 0, "{kind}: {words}: {}", err(&done));
+        }
+        assert_eq!(std::fs::read_to_string(&victim).unwrap(), "victim\n", "{kind}: added to");
+        assert_eq!(victim.metadata().unwrap().mtime(), 7, "{kind}: touched");
+        assert_eq!(std::fs::read(&device).unwrap(), [b'd'; 4096], "{kind}: a device was written to");
+        must(Command::new("sh").args(["-ec", "rm -rf work; mkdir work"]).current_dir(&volume.point));
+    }
+    must(Command::new("losetup").args(["-d", device_of]));
 }
 
 /// The one window on the file system that is left.

@@ -40,6 +40,7 @@ fn main() {
         ("an_area_whose_file_system_was_rebuilt_under_it_is_not_replayed", rebuilt),
         ("a_mount_with_mapped_numbers_is_left_alone", mapped_numbers),
         ("what_is_others_waits_for_who_sees_them_all", hidden_owners),
+        ("names_in_an_encrypted_directory_wait_for_its_key", locked_names),
         ("an_area_in_a_layer_of_an_overlay_is_a_directory_like_others", layers),
         ("the_area_of_a_users_old_number_is_left_alone", old_number),
         ("a_table_of_another_layout_is_made_anew_when_nobody_uses_it", another_layout),
@@ -496,6 +497,45 @@ fn hidden_owners(dir: &Path) {
     let done = (owner, mode, work.join("d/x").exists());
     assert_eq!(done, ((8, 9), 0o600, false), "committed, and lost: {said}");
     assert!(!said.contains("displaced"), "{said}");
+}
+
+const FSCRYPT: &str = include_str!("machine/fscrypt.py");
+
+/// A recovery at boot, before the login that brings the key.
+fn locked_names(dir: &Path) {
+    if !have("python3") {
+        return;
+    }
+    let Some(volume) = with_work(dir, "ext4-encrypt", "mkdir in; echo plain >f") else { return };
+    let work = volume.point.join("work");
+    let key = |more: &[&Path]| {
+        let mut python = Command::new("python3");
+        python.args(["-c", FSCRYPT]).arg(&volume.point).args(more).output().unwrap()
+    };
+    let locks = key(&[&work.join("in")]);
+    if !locks.status.success() {
+        println!("skipped: no encrypted directory: {}", err(&locks));
+        return;
+    }
+    must(
+        Command::new("sh")
+            .args(["-ec", "mkdir in/d; for f in moves goes stays; do echo $f >in/$f; done"])
+            .current_dir(&work),
+    );
+    must(Command::new("sync").arg("-f").arg(&work));
+    commits(&work, "mv in/moves in/d/moved; rm in/goes; echo more >>f");
+    commits(&work, "echo more >>f");
+    if volume.lose_cache().is_none() {
+        return;
+    }
+    assert!(!work.join("in/stays").exists(), "its key is gone");
+    let boot = verb("recover", &[]);
+    assert_ne!(code(&boot), 0, "what waits for a key is told: {}", err(&boot));
+    assert!(key(&[]).status.success());
+    assert!(work.join("in/stays").exists() && work.join("in/goes").exists());
+    recover();
+    let there = ["stays", "moves", "goes", "d/moved"].map(|name| work.join("in").join(name).exists());
+    assert_eq!((there, read(&work.join("f")).as_str()), ([true, false, false, true], "plain\nmore\nmore\n"));
 }
 
 /// mount(8) has it from 2.39 on.

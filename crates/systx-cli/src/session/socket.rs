@@ -17,7 +17,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
-use systx_os::{process, sockets, Errno, Linux, Open, Os};
+use systx_os::{process, sockets, Errno, FileType, Linux, Open, Os};
 
 /// The directory of the sockets in an area.
 const OPEN: &[u8] = b"open";
@@ -115,6 +115,8 @@ pub fn sweep(os: &Linux, area: &OwnedFd) {
 
 /// Connects to a session daemon; `None`: there is none, and now no socket either.
 fn connect(os: &Linux, dir: &OwnedFd, name: &str) -> Option<UnixStream> {
+    // A symbolic link would lead to a socket of somebody else.
+    os.stat_at(dir, name.as_bytes()).ok().filter(|stat| stat.kind() == FileType::Socket)?;
     match UnixStream::connect(place(dir, name)) {
         Ok(stream) => Some(stream),
         Err(e) => {

@@ -7,14 +7,14 @@
 //! as less than [`FILE_BYTES_MAX`] bytes of younger lines follow it. Does not: know commits without
 //! durability, which leave no record; fail a checkpoint where there is no room for a line.
 
-use super::Domain;
+use super::{own_file, Domain};
 use crate::bytes::read_file;
 use crate::id::{Lsn, TxId};
 use crate::log::LogError;
 use crate::paths::unescape;
 use crate::record::{Act, Body, Step};
 use std::collections::{BTreeMap, HashSet};
-use systx_os::{Errno, Open, Os, Rename, Result};
+use systx_os::{Os, Rename, Result};
 
 const FILE: &[u8] = b"history";
 const OLDER: &[u8] = b"history.1";
@@ -110,10 +110,7 @@ fn changes(steps: &[Step]) -> impl Iterator<Item = Changed> + '_ {
 /// Notes what the log is about to let go of, oldest first. A line may be written twice (a kill in between):
 /// the reader sees one. Returns the files that have grown.
 pub(crate) fn keep<O: Os>(os: &O, area: &O::Fd, past: &[Past]) -> Result<Vec<O::Fd>> {
-    let open = || match os.open(area, FILE, Open::ReadWrite) {
-        Err(Errno::NOENT) => os.create(area, FILE, 0o600),
-        opened => opened,
-    };
+    let open = || own_file::open_or_make(os, area, FILE);
     let mut lines = past.iter().map(Past::line).peekable();
     let mut grown = Vec::new();
     // There may be more of them than one file takes.
@@ -143,7 +140,7 @@ fn kept<O: Os>(os: &O, area: &O::Fd) -> core::result::Result<BTreeMap<(Lsn, TxId
     let mut all = BTreeMap::new();
     for (name, doing) in [(OLDER, "reading the file history.1"), (FILE, "reading the file history")] {
         let failed = |error| LogError::Os { doing, segment: 0, error };
-        let Some(fd) = os.open_if_there(area, name, Open::Read).map_err(failed)? else { continue };
+        let Some(fd) = own_file::open_if_there(os, area, name).map_err(failed)? else { continue };
         let bytes = read_file(os, &fd).map_err(failed)?;
         let text = String::from_utf8_lossy(&bytes);
         all.extend(text.lines().filter_map(Past::parse).map(|past| ((past.lsn, past.tx), past)));

@@ -22,6 +22,7 @@ pub(crate) mod marks;
 pub(crate) mod on_disk;
 mod open_error;
 mod opened;
+pub(crate) mod own_file;
 mod own_slots;
 pub mod owners;
 pub mod priority;

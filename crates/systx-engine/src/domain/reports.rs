@@ -6,6 +6,7 @@
 //! above it have been reported. Guarantees: a line is written once, also when the record is published again.
 //! Does not: fail a publication; an object in `aside/` is listed without its line, too.
 
+use super::own_file;
 use crate::bytes::read_file;
 use crate::id::TxId;
 use crate::outcome::ConflictCopy;
@@ -39,10 +40,7 @@ fn file_of(id: TxId) -> Vec<u8> {
 /// Adds a line, unless it is there.
 pub(crate) fn keep<O: Os>(os: &O, area: &O::Fd, id: TxId, conflict_copy: &ConflictCopy) -> Result<()> {
     let name = file_of(id);
-    let fd = match os.open(area, &name, Open::ReadWrite) {
-        Err(Errno::NOENT) => os.create(area, &name, 0o600),
-        opened => opened,
-    }?;
+    let fd = own_file::open_or_make(os, area, &name)?;
     let line = format!(
         "{}\t{}\t{}\n",
         conflict_copy.what,
@@ -66,7 +64,7 @@ pub(crate) fn all<O: Os>(os: &O, area: &O::Fd) -> Result<Vec<Report>> {
     let mut reports = Vec::new();
     for entry in os.read_dir(area)? {
         let Some(tx) = number(&entry.name) else { continue };
-        let Some(fd) = os.open_if_there(area, &entry.name, Open::Read)? else { continue };
+        let Some(fd) = own_file::open_if_there(os, area, &entry.name)? else { continue };
         let bytes = read_file(os, &fd)?;
         let text = String::from_utf8_lossy(&bytes);
         let mut of_one: Vec<Report> = Vec::new();
@@ -94,7 +92,11 @@ pub(crate) fn all_told<O: Os>(os: &O, area: &O::Fd) -> Result<()> {
         if number(&entry.name).is_none() {
             continue;
         }
-        let Some(fd) = os.open_if_there(area, &entry.name, Open::ReadWrite)? else { continue };
+        let fd = match own_file::open_or_make(os, area, &entry.name) {
+            // No report has that name.
+            Err(Errno::ISDIR) => continue,
+            fd => fd?,
+        };
         let known = read_file(os, &fd)?;
         // A line that a power loss has cut stays a line of its own.
         let mark: &[u8] = if known.ends_with(b"\n") { b"told\n" } else { b"\ntold\n" };

@@ -4,13 +4,13 @@
 //! one is complete, and noted as its owner's until an active entry or the log names it ([`super::sealed`]).
 //! Does not: put anything in.
 
-use super::marks;
+use super::{marks, own_file};
 use super::{Domain, Sealed};
 use crate::id::{OwnerIx, TxId};
 use crate::mutant::{self, Mutant};
 use crate::objects::remove_all;
 use std::sync::Arc;
-use systx_os::{Errno, FileType, Open, Os, Rename, Result};
+use systx_os::{FileType, Open, Os, Rename, Result};
 
 impl<O: Os> Domain<O> {
     /// Makes the private staging directory of a new transaction: `tx/<id>.<owner>~`.
@@ -108,10 +108,7 @@ impl<O: Os> Domain<O> {
         if let Some(fd) = &*barrier {
             return Ok(fd.clone());
         }
-        let fd = match self.os.create(&self.area.dir, b"barrier", 0o600) {
-            Err(Errno::EXIST) => self.os.open(&self.area.dir, b"barrier", Open::ReadWrite)?,
-            made => made?,
-        };
+        let fd = own_file::open_or_make(&self.os, &self.area.dir, b"barrier")?;
         Ok(barrier.insert(Arc::new(fd)).clone())
     }
 }

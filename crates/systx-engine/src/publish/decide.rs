@@ -15,8 +15,8 @@ use crate::record::{Before, Patch, SECTOR_BYTES};
 /// set first.
 const APPEND_BYTES_MAX: u64 = 16 << 20;
 
-/// An append of at most a page is complete or absent, also when its process is killed: a size in between is
-/// an outsider's cut.
+/// An append within one page is complete or absent, also when its process is killed or the disk is full: a size in
+/// between is an outsider's cut.
 const PAGE_BYTES: u64 = 4096;
 
 // ---- one sector -----------------------------------------------------------------------------------------------------
@@ -110,7 +110,7 @@ pub(super) enum Resize {
     /// Not at all.
     No,
     Cut,
-    /// By at most a page.
+    /// Within one page.
     GrowPage,
     /// By no more than what is appended.
     GrowSome,
@@ -215,7 +215,9 @@ impl Resize {
         match patch.size_after.checked_sub(patch.size_before) {
             None => Resize::Cut,
             Some(0) => Resize::No,
-            Some(growth) if growth <= PAGE_BYTES => Resize::GrowPage,
+            Some(_) if patch.size_before / PAGE_BYTES == (patch.size_after - 1) / PAGE_BYTES => {
+                Resize::GrowPage
+            }
             Some(growth) if growth <= APPEND_BYTES_MAX => Resize::GrowSome,
             Some(_) => Resize::GrowFar,
         }
@@ -254,7 +256,7 @@ impl Verdict {
 
 impl Target {
     /// Growth is appended where another process has the file open: its own append at the same moment stands
-    /// before or after ours. So is what is left of an append that was cut off, which is longer than a page.
+    /// before or after ours. So is what is left of an append that was cut off, which goes over a page's end.
     fn appends(&self) -> bool {
         let halfway = matches!(self.size, Size::HalfwayAtSector | Size::HalfwayWithin);
         match self.resize {
