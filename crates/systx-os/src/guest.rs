@@ -215,6 +215,7 @@ through! {
         fn statfs(fd) -> StatFs;
         fn pread(fd, buf: &mut [u8], offset: u64) -> usize;
         fn seek(fd, offset: u64, to: Seek) -> u64;
+        fn may_end_at(fd, size: u64) -> ();
         fn getxattr(fd, name: &[u8]) -> Vec<u8>;
         fn getxattr_at(dir, of: &[u8], name: &[u8]) -> Vec<u8>;
         fn listxattr(fd) -> Vec<Vec<u8>>;

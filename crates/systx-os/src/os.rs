@@ -192,6 +192,14 @@ pub trait Os: Clone + Send + Sync + 'static {
     fn pread(&self, fd: &Self::Fd, buf: &mut [u8], offset: u64) -> Result<usize>;
     /// Writes at `offset`; may be short (disk full), never 0 for a non-empty `buf`.
     fn pwrite(&self, fd: &Self::Fd, buf: &[u8], offset: u64) -> Result<usize>;
+    /// Checks that a file may end there: `EFBIG` beyond what its file system can have, or this process may write. The
+    /// default knows of no limit.
+    ///
+    /// Source: lseek(2), EINVAL; RLIMIT_FSIZE in setrlimit(2).
+    fn may_end_at(&self, fd: &Self::Fd, size: u64) -> Result<()> {
+        let _ = (fd, size);
+        Ok(())
+    }
     /// Sets the size.
     fn truncate(&self, fd: &Self::Fd, size: u64) -> Result<()>;
     /// fallocate(2).

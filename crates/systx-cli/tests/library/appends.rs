@@ -250,3 +250,31 @@ pub fn offsets(dir: &Path) {
     tx.commit().unwrap();
     assert_eq!(std::fs::read_to_string(tree.join("lines")).unwrap(), "first\n1\n2\n");
 }
+
+/// No file of ext4 is as long as that, whatever the size of its blocks.
+const BEYOND: u64 = 1 << 45;
+
+/// What a file system has no place for is found before the commit point.
+pub fn beyond_the_longest(dir: &Path) {
+    let Some((_volume, tree)) = place(dir, "ext4-4k") else { return };
+    let systx = systx();
+    let file = std::fs::File::create(tree.join("lines")).unwrap();
+    let (mut longest, mut beyond) = (0, BEYOND);
+    while longest + 1 < beyond {
+        let between = longest + (beyond - longest) / 2;
+        match file.set_len(between) {
+            Ok(()) => longest = between,
+            Err(_) => beyond = between,
+        }
+    }
+    file.set_len(longest - 100).unwrap();
+    let tx = systx.begin(&Options::new()).unwrap();
+    tx.write(tree.join("other"), "other").unwrap();
+    append(&tx, &tree, &"x".repeat(101)).unwrap();
+    let told = tx.commit().unwrap_err().to_string();
+    assert!(told.contains("File too large") && told.contains("nothing"), "{told}");
+    assert!(!tree.join("other").exists());
+    assert_eq!(file.metadata().unwrap().len(), longest - 100);
+    assert_eq!(add(&systx, &Options::new(), &tree, &"y".repeat(100)), 0, "nothing holds it up");
+    assert_eq!(file.metadata().unwrap().len(), longest);
+}

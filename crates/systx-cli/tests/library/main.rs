@@ -73,6 +73,7 @@ fn main() {
         ("appends_beside_outsiders_and_runs_lose_nothing", appends::beside_others),
         ("appends_of_the_killed_are_whole", appends::killed),
         ("an_append_that_asks_where_it_is_has_seen_the_end", appends::offsets),
+        ("an_append_beyond_the_longest_file_changes_nothing", appends::beyond_the_longest),
         ("a_sum_is_kept_whoever_is_killed", killed),
         ("threads_of_killed_processes_keep_a_sum", killed_threads),
         ("a_sum_over_two_file_systems_is_kept_whoever_is_killed", killed_between),

@@ -47,6 +47,7 @@ impl<O: Os> Part<O> {
             let size = domain.os.stat(&file).map_err(failed)?.size;
             let last = last_sector(&domain.os, &file, size).map_err(failed)?;
             append_at(patch, size, &last, bytes).map_err(failed)?;
+            domain.os.may_end_at(&file, patch.size_after).map_err(failed)?;
         }
         Ok(())
     }
@@ -145,9 +146,5 @@ fn conflict<O: Os>(domain: &Domain<O>, at: &At, what: ConflictKind) -> CommitErr
 }
 
 fn failed<O: Os>(domain: &Domain<O>, at: &At, error: Errno) -> CommitError {
-    CommitError::Failed {
-        doing: "looking at the end of",
-        path: domain.shown(&join(&at.path, &at.name)),
-        error,
-    }
+    CommitError::Failed { doing: "appending to", path: domain.shown(&join(&at.path, &at.name)), error }
 }

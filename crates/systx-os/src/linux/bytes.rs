@@ -95,6 +95,21 @@ pub(super) fn truncate(fd: BorrowedFd<'_>, size: u64) -> Result<()> {
     retry_on_intr(|| rustix::fs::ftruncate(fd, size))
 }
 
+/// Up to here every file system has files.
+const EVERYWHERE: u64 = (1 << 31) - 1;
+
+pub(super) fn may_end_at(fd: BorrowedFd<'_>, size: u64) -> Result<()> {
+    below_limit(|| Ok(size))?;
+    if size <= EVERYWHERE {
+        return Ok(());
+    }
+    // Nothing of ours reads or writes at a descriptor's own offset.
+    match rustix::fs::seek(fd, rustix::fs::SeekFrom::Start(size)) {
+        Err(Errno::INVAL) => Err(Errno::FBIG),
+        moved => moved.map(drop),
+    }
+}
+
 pub(super) fn fallocate(fd: BorrowedFd<'_>, mode: Fallocate, offset: u64, len: u64) -> Result<()> {
     if matches!(mode, Fallocate::Allocate | Fallocate::Zero) {
         below_limit(|| grown(fd, offset.checked_add(len).ok_or(Errno::FBIG)?))?;

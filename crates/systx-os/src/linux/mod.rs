@@ -210,6 +210,9 @@ impl Os for Linux {
     fn pwrite(&self, fd: &OwnedFd, buf: &[u8], offset: u64) -> Result<usize> {
         bytes::pwrite(fd.as_fd(), buf, offset)
     }
+    fn may_end_at(&self, fd: &OwnedFd, size: u64) -> Result<()> {
+        bytes::may_end_at(fd.as_fd(), size)
+    }
     fn truncate(&self, fd: &OwnedFd, size: u64) -> Result<()> {
         bytes::truncate(fd.as_fd(), size)
     }
