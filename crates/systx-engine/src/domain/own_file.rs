@@ -19,22 +19,33 @@ fn is_own_file<O: Os>(os: &O, stat: &Stat) -> bool {
 /// # Errors
 /// `EISDIR`: it is a directory.
 pub(crate) fn open_or_make<O: Os>(os: &O, area: &O::Fd, name: &[u8]) -> Result<O::Fd> {
-    let kept = match os.stat_at(area, name) {
-        Err(Errno::NOENT) => Vec::new(),
-        Ok(stat) if is_own_file(os, &stat) && stat.nlink == 1 => return os.open(area, name, Open::ReadWrite),
-        Ok(stat) => {
-            let copied = is_own_file(os, &stat) && stat.size <= COPIED_BYTES_MAX;
-            let kept = if copied { read_file(os, &os.open(area, name, Open::Read)?)? } else { Vec::new() };
-            os.unlink(area, name)?;
-            kept
+    loop {
+        let kept = match os.stat_at(area, name) {
+            Err(Errno::NOENT) => Vec::new(),
+            Ok(stat) if is_own_file(os, &stat) && stat.nlink == 1 => {
+                return os.open(area, name, Open::ReadWrite)
+            }
+            Ok(stat) => {
+                let copied = is_own_file(os, &stat) && stat.size <= COPIED_BYTES_MAX;
+                let kept =
+                    if copied { read_file(os, &os.open(area, name, Open::Read)?)? } else { Vec::new() };
+                os.unlink(area, name)?;
+                kept
+            }
+            Err(error) => return Err(error),
+        };
+        match os.create(area, name, 0o600) {
+            // Another process has made it.
+            Err(Errno::EXIST) => {}
+            made => {
+                let fd = made?;
+                if !kept.is_empty() {
+                    os.append(&fd, &kept)?;
+                }
+                return Ok(fd);
+            }
         }
-        Err(error) => return Err(error),
-    };
-    let fd = os.create(area, name, 0o600)?;
-    if !kept.is_empty() {
-        os.append(&fd, &kept)?;
     }
-    Ok(fd)
 }
 
 /// Opens a file to read it, if that is what has the name.

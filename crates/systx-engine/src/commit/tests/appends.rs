@@ -9,8 +9,8 @@ use crate::outcome::{CommitError, Committed, Durability, Verb, VerbError};
 use crate::transaction::{Access, AppendedAt, Node, SetAttr, Transaction};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::Arc;
-use systx_os::{FsKind, Open, Os, Seek};
-use systx_sim::machine::{run_process, Machine, SimFd, SimOs};
+use systx_os::{Errno, FsKind, Open, Os, Seek};
+use systx_sim::machine::{run_process, Call, Effect, Fault, Machine, SimFd, SimOs};
 
 const BOTH: [Durability; 2] = [Durability::Durable, Durability::None];
 const OURS: &str = "<ours, which is longer than what the others append>";
@@ -28,7 +28,7 @@ fn world_of(kind: FsKind, size: u64, hole: bool) -> Machine {
     drop(fd);
     os.exit();
     machine.settle();
-    machine.advance_ns(60_000_000_000);
+    machine.advance_ns(120_000_000_000);
     machine
 }
 
@@ -442,6 +442,40 @@ fn an_outsider_that_appends_beside_any_call_of_an_append_loses_nothing_and_nothi
             );
         }
     }
+}
+
+/// The disk is full behind the page in which the file ends, until no other process has it open any more.
+#[test]
+fn an_append_that_a_full_disk_has_cut_off_at_a_page_is_made_whole_when_there_is_room() {
+    let size = 2 * PAGE_BYTES - 10;
+    let (mut pending, mut cut) = (0, 0);
+    for (kind, durability) in KINDS.into_iter().flat_map(|kind| BOTH.map(|durability| (kind, durability))) {
+        let world = world_of(kind, size, false);
+        for skip in 0..40 {
+            let machine = copy(&world);
+            let outsider = Outsider::new(&machine, Theirs::Open);
+            let os = machine.spawn("owner");
+            let ended = run_process(&os, || {
+                let domain = open(&os).expect("opens");
+                let planned =
+                    |skip, effect| Fault { process: None, call: Some(Call::Pwrite), skip, times: 1, effect };
+                machine.fault(planned(skip, Effect::Short(10)));
+                machine.fault(planned(skip + 1, Effect::Fail(Errno::NOSPC)));
+                commit(&domain, durability, OURS)
+            })
+            .expect("lives");
+            machine.clear_plans();
+            os.exit();
+            pending += u32::from(ended.is_ok_and(|done| done.pending.is_some()));
+            cut += u32::from(content(&machine).len() as u64 == size + 10);
+            drop(outsider);
+            recover(&machine);
+            let all = behind(&machine, size);
+            let ours = usize::from(is_new(&machine));
+            assert_eq!(all, vec![OURS; ours], "{kind:?} {durability:?}, short write {skip}: half");
+        }
+    }
+    assert!(pending > 5 && cut > 5, "{pending} pending, {cut} cut off");
 }
 
 /// A transaction that reads the size writes what it has read.

@@ -42,7 +42,7 @@ fn world_where(kind: FsKind, finds: Finds) -> Machine {
     }
     os.exit();
     machine.settle();
-    machine.advance_ns(60_000_000_000);
+    machine.advance_ns(120_000_000_000);
     let os = machine.spawn_as("earlier", USER);
     run_process(&os, || {
         let domain = open(&os).expect("opens");

@@ -18,7 +18,7 @@ fn world(kind: FsKind) -> Machine {
     let machine = machine(kind);
     machine.plant(0, &[("w/f", Plant::File(OLD))]).expect("planting");
     machine.settle();
-    machine.advance_ns(60_000_000_000);
+    machine.advance_ns(120_000_000_000);
     machine
 }
 

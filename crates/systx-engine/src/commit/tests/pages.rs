@@ -19,7 +19,7 @@ pub(super) fn world(kind: FsKind) -> Machine {
     let machine = machine(kind);
     machine.plant(0, &[("w/f", Plant::File(&[b'.'; LEN])), ("w/g", Plant::File(b"g"))]).expect("planting");
     machine.settle();
-    machine.advance_ns(60_000_000_000);
+    machine.advance_ns(120_000_000_000);
     machine
 }
 

@@ -16,7 +16,7 @@ fn world(kind: FsKind) -> Machine {
         .plant(0, &[("w/f", Plant::FileMode(BYTES, 0o644)), ("w/e", Plant::File(b"e"))])
         .expect("planting");
     machine.settle();
-    machine.advance_ns(60_000_000_000);
+    machine.advance_ns(120_000_000_000);
     machine
 }
 

@@ -75,7 +75,7 @@ pub(super) fn machine_where(kind: FsKind, finds: Finds) -> Machine {
         .expect("planting");
     machine.settle();
     // All of it is older than the checkpoint, as most of a tree is.
-    machine.advance_ns(1_000_000_000);
+    machine.advance_ns(100_000_000_000);
     machine.set_word_points(false);
     // The area and the first segment are there already, as on every machine but at the very first use.
     let os = machine.spawn("earlier");

@@ -1,7 +1,8 @@
 //! Acts of an outsider on one name, or on the object behind it.
 
+use super::super::world::open;
 use systx_os::{Errno, Open, Os, Rename, SetXattr, Timestamp};
-use systx_sim::machine::{Machine, Plant, SimFd, SimOs};
+use systx_sim::machine::{run_process, Machine, Plant, SimFd, SimOs};
 
 /// Bytes that no other process writes.
 pub(super) const HIS: &[u8] = b"these bytes are the outsider's";
@@ -140,6 +141,11 @@ pub(super) fn plant(machine: &Machine) {
     ];
     machine.plant(0, &objects).expect("planting");
     machine.settle();
+    // Older than the last checkpoint, as the rest.
+    machine.advance_ns(100_000_000_000);
+    let os = machine.spawn("checkpoint");
+    run_process(&os, || open(&os).expect("opens").checkpoint().expect("is made")).expect("lives");
+    os.exit();
 }
 
 /// An outsider who is about to act.
