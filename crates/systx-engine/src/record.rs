@@ -7,7 +7,7 @@
 
 use crate::id::{ObjectId, Signature, TxId, PAGE_BYTES};
 use crate::mutant::{self, Mutant};
-use serde::{Deserialize, Serialize, Serializer};
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use systx_os::{Handle, Stat, Timestamp};
 
 /// Version of the body's encoding; another one is refused.
@@ -18,6 +18,11 @@ pub const SECTOR_BYTES: usize = 512;
 /// Encodes bytes as what they are for postcard one by one, at once.
 fn at_once<S: Serializer>(bytes: &[u8], to: S) -> Result<S::Ok, S::Error> {
     to.serialize_bytes(bytes)
+}
+
+/// Decodes them at once.
+fn all_at_once<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<u8>, D::Error> {
+    <&[u8]>::deserialize(from).map(<[u8]>::to_vec)
 }
 
 /// Everything that a recovery needs to know of one commit in one domain.
@@ -237,7 +242,7 @@ pub struct Small {
     /// Modification time.
     pub mtime: Timestamp,
     /// Contents of a file or target of a symbolic link.
-    #[serde(serialize_with = "at_once")]
+    #[serde(serialize_with = "at_once", deserialize_with = "all_at_once")]
     pub content: Vec<u8>,
     /// Extended attributes.
     pub xattrs: Vec<(Vec<u8>, Vec<u8>)>,
@@ -314,7 +319,7 @@ pub struct PatchRange {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Source {
     /// They ride in the record.
-    Inline(#[serde(serialize_with = "at_once")] Vec<u8>),
+    Inline(#[serde(serialize_with = "at_once", deserialize_with = "all_at_once")] Vec<u8>),
     /// At the same offset in the slot's file.
     Slot,
     /// Zeros, made by punching a hole.

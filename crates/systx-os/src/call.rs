@@ -16,6 +16,8 @@ static CALLS: AtomicU64 = AtomicU64::new(CALLS_TAKEN);
 thread_local! {
     /// The call that this thread is in; 0: none.
     static CALL: Cell<u64> = const { Cell::new(0) };
+    /// That call waits for the disk.
+    static IS_LONG: Cell<bool> = const { Cell::new(false) };
     /// The last call that it was in.
     static LAST_CALL: Cell<u64> = const { Cell::new(0) };
 }
@@ -24,6 +26,7 @@ thread_local! {
 #[derive(Debug)]
 pub struct InCall {
     outer: u64,
+    outer_is_long: bool,
     /// It belongs to its thread.
     _here: PhantomData<*const ()>,
 }
@@ -32,13 +35,25 @@ impl Drop for InCall {
     fn drop(&mut self) {
         // A descriptor that was known before may be lost: there may have been a wait.
         CALL.set(if self.outer == 0 { 0 } else { next_call() });
+        IS_LONG.set(self.outer_is_long);
     }
 }
 
 impl InCall {
     /// Begins one.
     pub(crate) fn begin() -> InCall {
-        InCall { outer: CALL.replace(next_call()), _here: PhantomData }
+        InCall::of(next_call())
+    }
+
+    /// Begins one that waits for the disk: what it opens is in its program's way for longer than a moment.
+    pub(crate) fn begin_long() -> InCall {
+        let call = InCall::begin();
+        IS_LONG.set(true);
+        call
+    }
+
+    fn of(number: u64) -> InCall {
+        InCall { outer: CALL.replace(number), outer_is_long: IS_LONG.get(), _here: PhantomData }
     }
 
     /// Begins one more of those that count as one; `these` is 0 before the first.
@@ -46,13 +61,18 @@ impl InCall {
         if *these == 0 {
             *these = next_call();
         }
-        InCall { outer: CALL.replace(*these), _here: PhantomData }
+        InCall::of(*these)
     }
 }
 
 /// The call that this thread is in; 0: none.
 pub(crate) fn present() -> u64 {
     CALL.get()
+}
+
+/// Returns true in a call that is over in a moment.
+pub(crate) fn is_short() -> bool {
+    present() != 0 && !IS_LONG.get()
 }
 
 fn next_call() -> u64 {

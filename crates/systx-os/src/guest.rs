@@ -137,6 +137,11 @@ impl<K: Os> Guest<K> {
         InCall::begin()
     }
 
+    /// Begins one that waits for the disk: what is opened in it gets a high number, however soon it is closed.
+    pub fn in_long_call() -> InCall {
+        InCall::begin_long()
+    }
+
     /// One more of calls that count as one, for reading: what was looked at in one of them is not looked at in the next.
     /// It is looked at before it is closed, by who reads; `these` is 0 before the first.
     pub fn in_call_of(these: &mut u64) -> InCall {
@@ -296,7 +301,7 @@ through! {
     }
     fn for_a_moment(&self) -> Self {
         // Between two calls the program would come to low numbers.
-        Guest { brief: call::present() != 0, ..self.clone() }
+        Guest { brief: call::is_short(), ..self.clone() }
     }
     fn pause(&self, ns: u64) {
         self.os.pause(ns);

@@ -214,9 +214,10 @@ impl Transaction {
         if mutant::on(Mutant::ActionsEarly) {
             self.tx.run_actions(Ending::Committed);
         }
-        // Without a sync it waits for nothing, as any other call.
-        let loose = state.engine.options().durability == systx_engine::outcome::Durability::None;
-        let in_call = loose.then(Kernel::in_call);
+        let in_call = match state.engine.options().durability {
+            systx_engine::outcome::Durability::None => Kernel::in_call(),
+            systx_engine::outcome::Durability::Durable => Kernel::in_long_call(),
+        };
         let committed = Engine::<Kernel>::commit(state.engine);
         drop(in_call);
         match committed {
