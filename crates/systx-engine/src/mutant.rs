@@ -230,6 +230,8 @@ pub(crate) enum Mutant {
     DyingIsDoubt,
     /// C10: the wall clock decides what is older than a sync, although it was set since.
     ClockTrusted,
+    /// A process of another user goes where it might go when the transaction came there first.
+    WayForgotten,
     /// A recovery takes names in a directory whose key is not there for removed ones.
     LockedIsGone,
     /// C10: a write is over at the time that it gives its file.
@@ -409,6 +411,7 @@ impl Mutant {
         Mutant::NothingOfAMode,
         Mutant::DyingIsDoubt,
         Mutant::ClockTrusted,
+        Mutant::WayForgotten,
         Mutant::LockedIsGone,
         Mutant::WritesAtOnce,
         Mutant::WritesOnUnseen,

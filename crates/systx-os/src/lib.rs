@@ -27,6 +27,7 @@ pub mod streams;
 pub mod types;
 pub mod words;
 
+pub use call::InCall;
 pub use error_text::error_text;
 pub use guest::Guest;
 pub use linux::Linux;

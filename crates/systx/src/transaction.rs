@@ -3,7 +3,7 @@
 use crate::actions::Ending;
 use crate::dir::Dir;
 use crate::error::{Error, Failed};
-use crate::kernel::Kernel;
+use crate::kernel::{committing, Kernel};
 use crate::mutant::{self, Mutant};
 use crate::noted::Noted;
 use crate::options::Options;
@@ -214,10 +214,7 @@ impl Transaction {
         if mutant::on(Mutant::ActionsEarly) {
             self.tx.run_actions(Ending::Committed);
         }
-        let in_call = match state.engine.options().durability {
-            systx_engine::outcome::Durability::None => Kernel::in_call(),
-            systx_engine::outcome::Durability::Durable => Kernel::in_long_call(),
-        };
+        let in_call = committing(state.engine.options().durability);
         let committed = Engine::<Kernel>::commit(state.engine);
         drop(in_call);
         match committed {

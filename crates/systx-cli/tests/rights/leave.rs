@@ -2,9 +2,9 @@
 //! view; and names that a user exchanges under the hands of a run of root's.
 
 use super::machine::user::{ORDINARY, UNPRIVILEGED, USER};
-use super::machine::{code, err, picture, run, AREA};
+use super::machine::{code, err, must, out, picture, run, AREA};
 use super::World;
-use std::io::{BufRead, Write};
+use std::io::{BufRead, Read, Write};
 use std::os::unix::fs::{chown, symlink, PermissionsExt};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
@@ -132,6 +132,33 @@ pub fn descriptors_give_nothing(dir: &Path) {
     }
 }
 
+/// Root closes a directory, or moves it into one that is closed, and only then writes what nobody else may read.
+pub fn closed_is_closed(dir: &Path) {
+    let Some(w) = World::new(dir, "ext4") else { return };
+    let (tree, here) = (w.own.join("tree"), w.own.join("here"));
+    std::fs::create_dir(&here).unwrap();
+    chown(&here, Some(USER), Some(USER)).unwrap();
+    let looks = "ls d/sub >ls; echo ready >$HERE/ready; read go <$HERE/go; cat d/sub/f d/sub/new";
+    for (closes, below) in [("chmod 700 d", "d/sub"), ("mv d/sub private", "private/sub")] {
+        let begin = "rm -rf tree here/*; mkdir -p tree/d/sub tree/private; echo public >tree/d/sub/f; \
+                     chmod 700 tree/private; chmod 777 tree; mkfifo -m 666 here/ready here/go";
+        must(Command::new("sh").args(["-ec", begin]).current_dir(&w.own));
+        let only = tree.to_str().unwrap();
+        let inside = [w.systx.to_str().unwrap(), "run", "--area-name", AREA, "--only", only, "--"];
+        let all = [&inside, ORDINARY, &["sh", "-c", looks]].concat();
+        let mut command = Command::new(all[0]);
+        command.args(&all[1..]).env("HERE", &here).current_dir(&tree).stdin(Stdio::null());
+        let inside = Ended(command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap());
+        assert_eq!(std::fs::read_to_string(here.join("ready")).unwrap(), "ready\n");
+        let secret =
+            format!("{closes}; echo secret >{below}/f; echo secret >{below}/new; echo go >../here/go");
+        must(Command::new("sh").args(["-ec", &secret]).current_dir(&tree));
+        let said = inside.output();
+        assert!(!out(&said).contains("secret"), "{closes}: {}", out(&said));
+        assert_ne!(code(&said), 0, "{closes}: {}", err(&said));
+    }
+}
+
 /// Changes that root makes as carefully as a program can, in a directory where others make names: it follows no link.
 const CAREFUL: &str = r#"
 import os, sys
@@ -168,6 +195,19 @@ while True:
 "#;
 
 struct Ended(Child);
+
+impl Ended {
+    fn output(mut self) -> std::process::Output {
+        let read = |from: Option<&mut dyn Read>| {
+            let mut bytes = Vec::new();
+            from.unwrap().read_to_end(&mut bytes).unwrap();
+            bytes
+        };
+        let stdout = read(self.0.stdout.as_mut().map(|from| from as _));
+        let stderr = read(self.0.stderr.as_mut().map(|from| from as _));
+        std::process::Output { status: self.0.wait().unwrap(), stdout, stderr }
+    }
+}
 
 impl Drop for Ended {
     fn drop(&mut self) {

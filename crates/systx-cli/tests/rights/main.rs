@@ -36,6 +36,7 @@ fn main() {
         ("in_a_run_of_ones_own_a_user_gets_no_right", in_a_run_of_ones_own),
         ("tries_to_leave_a_transaction_change_nothing_outside", leave::nobody_leaves),
         ("a_descriptor_that_outlives_its_transaction_gives_no_right", leave::descriptors_give_nothing),
+        ("a_directory_that_root_closes_outside_is_closed_inside", leave::closed_is_closed),
         ("names_that_a_user_swaps_lead_a_run_of_roots_nowhere_else", leave::swaps_lead_nowhere),
     ];
     machine::main(cases);

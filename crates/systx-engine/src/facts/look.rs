@@ -152,7 +152,7 @@ impl<O: Os> Facts<O> {
         let grain = self.grain;
         let claims = |found: &Option<T>| claims_of(dir, name, &found.as_ref().map(&known), grain);
         let path: &dyn Fn() -> Vec<u8> = &|| join(&dir.path, name);
-        if let Some(found) = self.look_between(dir.domain, path, &look, &claims)? {
+        if let Some(found) = self.look_between(dir.domain, path, &look, claims)? {
             return Ok(found);
         }
         // First the name, then the object behind it, which is an object of its own: it is touched by the rule, too.

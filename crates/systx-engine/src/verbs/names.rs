@@ -1,5 +1,6 @@
 //! Names: lookup, link, unlink, rmdir.
 
+use crate::mutant::{self, Mutant};
 use crate::objects::links_max;
 use crate::outcome::Verb;
 use crate::transaction::{Attr, Node, Transaction};
@@ -35,6 +36,31 @@ impl<O: Os> Transaction<O> {
     pub fn parent(&mut self, dir: Node) -> Node {
         let ix = self.workset.ix(dir);
         node_of(self.workset.object(ix).names.first().map_or(ix, |(parent, _)| *parent))
+    }
+
+    /// Checks that the directories on the way to a node are still where they were seen, and as they were: whether a
+    /// process of another user may go there hangs on them, and what it finds there may have been written since.
+    ///
+    /// # Errors
+    /// `Doomed` if one is not.
+    pub fn way_still_holds(&mut self, uid: u32, node: Node) -> Verb<()> {
+        self.ours()?;
+        if uid == self.workset.os().uid() || mutant::on(Mutant::WayForgotten) {
+            return Ok(());
+        }
+        let mut ix = self.workset.ix(node);
+        loop {
+            let object = self.workset.object(ix);
+            let above = object.names.first().map(|(parent, _)| *parent);
+            let fact = object.lower.as_ref().map(|lower| lower.fact);
+            if let (FileType::Directory, Some(fact)) = (object.kind, fact) {
+                self.workset.facts_mut().check(fact)?;
+            }
+            match above {
+                Some(parent) => ix = parent,
+                None => return Ok(()),
+            }
+        }
     }
 
     /// Target of a symbolic link.

@@ -57,6 +57,10 @@ impl<O: Os<Fd: AsFd>> View<O> {
     }
 
     fn perform(&mut self, opcode: Opcode, call: Call<'_>, reply: &mut Reply) -> Verb<()> {
+        if opcode.shows_what_is_there() {
+            // The kernel has checked the way by what it was told of it before.
+            self.tx.way_still_holds(call.uid, call.node)?;
+        }
         match opcode {
             Opcode::Lookup => self.lookup(call, reply),
             Opcode::Getattr => self.getattr(call, reply),

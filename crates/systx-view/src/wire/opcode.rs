@@ -99,6 +99,12 @@ impl Opcode {
         TABLE.get(number as usize).copied().flatten()
     }
 
+    /// Returns true if the answer shows what stands at a place of the tree.
+    pub fn shows_what_is_there(self) -> bool {
+        use Opcode::*;
+        matches!(self, Lookup | Open | Opendir | Readdir | Readdirplus | Readlink | Getxattr | Listxattr)
+    }
+
     /// Returns true if the kernel waits for an answer.
     pub fn has_reply(self) -> bool {
         !matches!(self, Opcode::Forget | Opcode::BatchForget | Opcode::Interrupt)

@@ -433,6 +433,9 @@ fn check_of(mutant: Mutant) -> Check {
         Mutant::ClockTrusted => {
             check("base::a_clock_that_was_set_back_and_forth_hides_nothing", "reported durable, and lost")
         }
+        Mutant::WayForgotten => {
+            check("review::who_may_not_go_there_any_more_is_told_at_the_next_look", "may not go there any more")
+        }
         Mutant::LockedIsGone => {
             check("stuck::names_in_a_directory_without_its_key_wait_for_it", "not finished without the key")
         }
@@ -677,6 +680,7 @@ noticed! {
     a_mode_of_which_nothing_is_given_is_noticed: NothingOfAMode,
     a_dying_coordinator_that_is_a_doubt_is_noticed: DyingIsDoubt,
     a_clock_that_is_trusted_after_it_was_set_is_noticed: ClockTrusted,
+    a_way_that_is_not_looked_at_again_is_noticed: WayForgotten,
     a_name_that_is_locked_and_taken_for_removed_is_noticed: LockedIsGone,
     a_write_that_is_taken_for_over_is_noticed: WritesAtOnce,
     a_write_beside_the_sync_of_a_base_that_is_not_seen_is_noticed: WritesOnUnseen,

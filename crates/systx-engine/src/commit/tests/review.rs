@@ -7,14 +7,15 @@ use crate::domain::{Bounds, Domain, Location};
 use crate::facts::{Facts, LowerDir};
 use crate::id::{ObjectId, TxId};
 use crate::objects::Top;
-use crate::outcome::{CommitError, Committed, Durability, VerbError};
+use crate::outcome::{CommitError, Committed, Durability, Options, VerbError};
 use crate::plan::Plan;
 use crate::publish::publish;
 use crate::publish::site::{Pass, Site};
 use crate::record::*;
 use crate::recovery::open_all;
+use crate::transaction::Transaction;
 use std::sync::Arc;
-use systx_os::{Errno, FsKind, Open, Os};
+use systx_os::{Errno, FsKind, Open, Os, Rename};
 use systx_sim::machine::{run_process, Call, Crash, Effect, Fault, FsSpec, Machine, Plant, SimOs, Tree};
 
 pub(super) type Mounts = Vec<Arc<Domain<SimOs>>>;
@@ -402,5 +403,34 @@ fn what_follows_a_record_that_a_missing_file_system_may_ask_for_does_not_rise_ag
         reopen(&machine, &[fs]);
         let tree: Tree = if fs == 0 { public(&machine) } else { machine.tree(fs) };
         assert!(!tree.contains_key("later"), "risen again on {fs}");
+    }
+}
+
+/// A process of another user, in root's transaction, and root outside.
+#[test]
+fn who_may_not_go_there_any_more_is_told_at_the_next_look() {
+    const THEIRS: u32 = 1000;
+    for moved in [false, true] {
+        let machine = machine(FsKind::Ext4);
+        let os = machine.spawn("owner");
+        let ends = run_process(&os, || {
+            let domains = open(&os, &[0]);
+            let mut tx = Transaction::begin(os.clone(), domains, Options::default()).expect("begins");
+            let mut node = tx.root(0);
+            for name in [&b"w"[..], b"tree", b"sub"] {
+                node = tx.lookup(node, name).expect("looks").expect("is there").0;
+            }
+            tx.way_still_holds(THEIRS, node).expect("nothing has changed");
+            let root = machine.outsider("root");
+            let [w, tree] = ["w", "w/tree"].map(|path| root.open_path(0, path, Open::Path).expect("opens"));
+            match moved {
+                true => root.rename((&w, b"tree"), (&w, b"elsewhere"), Rename::Replace).expect("moves it"),
+                false => root.chmod(&tree, 0o700).expect("closes it"),
+            }
+            tx.way_still_holds(0, node).expect("it is root's own transaction");
+            tx.way_still_holds(THEIRS, node)
+        });
+        assert!(matches!(ends, Ok(Err(VerbError::Doomed(_)))), "may not go there any more: {ends:?}");
+        os.exit();
     }
 }
