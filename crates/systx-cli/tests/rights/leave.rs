@@ -138,16 +138,22 @@ pub fn closed_is_closed(dir: &Path) {
     let (tree, here) = (w.own.join("tree"), w.own.join("here"));
     std::fs::create_dir(&here).unwrap();
     chown(&here, Some(USER), Some(USER)).unwrap();
-    let looks = "ls d/sub >ls; echo ready >$HERE/ready; read go <$HERE/go; cat d/sub/f d/sub/new";
-    for (closes, below) in [("chmod 700 d", "d/sub"), ("mv d/sub private", "private/sub")] {
+    let looks = "ls d/sub >ls; echo ready >$HERE/ready; read go <$HERE/go; eval \"$LAST\"";
+    let cat = "cat d/sub/f d/sub/new";
+    for (closes, below, last) in [
+        ("chmod 700 d", "d/sub", cat),
+        ("mv d/sub private", "private/sub", cat),
+        ("chmod 700 d", "d/sub", "mv d/sub .; cat sub/f sub/new"),
+        ("chmod 700 d", "d/sub", "ln d/sub/f .; cat f"),
+    ] {
         let begin = "rm -rf tree here/*; mkdir -p tree/d/sub tree/private; echo public >tree/d/sub/f; \
-                     chmod 700 tree/private; chmod 777 tree; mkfifo -m 666 here/ready here/go";
+                     chmod 700 tree/private; chmod 777 tree tree/d; mkfifo -m 666 here/ready here/go";
         must(Command::new("sh").args(["-ec", begin]).current_dir(&w.own));
         let only = tree.to_str().unwrap();
         let inside = [w.systx.to_str().unwrap(), "run", "--area-name", AREA, "--only", only, "--"];
         let all = [&inside, ORDINARY, &["sh", "-c", looks]].concat();
         let mut command = Command::new(all[0]);
-        command.args(&all[1..]).env("HERE", &here).current_dir(&tree).stdin(Stdio::null());
+        command.args(&all[1..]).env("HERE", &here).env("LAST", last).current_dir(&tree).stdin(Stdio::null());
         let inside = Ended(command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap());
         assert_eq!(std::fs::read_to_string(here.join("ready")).unwrap(), "ready\n");
         let secret =

@@ -57,7 +57,7 @@ impl<O: Os<Fd: AsFd>> View<O> {
     }
 
     fn perform(&mut self, opcode: Opcode, call: Call<'_>, reply: &mut Reply) -> Verb<()> {
-        if opcode.shows_what_is_there() {
+        if opcode.goes_there() {
             // The kernel has checked the way by what it was told of it before.
             self.tx.way_still_holds(call.uid, call.node)?;
         }

@@ -99,10 +99,14 @@ impl Opcode {
         TABLE.get(number as usize).copied().flatten()
     }
 
-    /// Returns true if the answer shows what stands at a place of the tree.
-    pub fn shows_what_is_there(self) -> bool {
+    /// Returns true if a process has gone to a place of the tree to ask for this, and did not have it open.
+    pub fn goes_there(self) -> bool {
         use Opcode::*;
-        matches!(self, Lookup | Open | Opendir | Readdir | Readdirplus | Readlink | Getxattr | Listxattr)
+        let looks =
+            matches!(self, Lookup | Open | Opendir | Readdir | Readdirplus | Readlink | Getxattr | Listxattr);
+        // What has another name from then on has another way.
+        let names = matches!(self, Mknod | Mkdir | Symlink | Create | Tmpfile | Link | Unlink | Rmdir);
+        looks || names || matches!(self, Rename | Rename2)
     }
 
     /// Returns true if the kernel waits for an answer.
