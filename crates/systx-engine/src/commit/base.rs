@@ -52,7 +52,7 @@ struct Object<O: Os> {
     unchanged: bool,
 }
 
-/// Whether the bytes of a file are on the disk as they were at the look.
+/// How far the bytes of a file have come that it had at the look.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum OnDisk {
     Unknown,

@@ -62,7 +62,7 @@ impl Began {
     }
 }
 
-/// What a change time is asked for.
+/// The change that a change time is asked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Of {
     /// Names and attributes: changed at that time.

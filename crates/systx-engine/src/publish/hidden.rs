@@ -1,5 +1,5 @@
-//! What a process that finishes another one's record can't see: objects whose owner has no number in its user namespace,
-//! and names in encrypted directories whose key is not there.
+//! Objects and names that a process can't see which finishes another one's record: those of owners without a number in
+//! its user namespace, and those in encrypted directories whose key is not there.
 //!
 //! Root of a user namespace that has the machine's own root's number may use its area, too. And a recovery at boot comes
 //! before the login that adds a key. To either, all of that would look like an outsider's later change.

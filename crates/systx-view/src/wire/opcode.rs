@@ -104,7 +104,7 @@ impl Opcode {
         use Opcode::*;
         let looks =
             matches!(self, Lookup | Open | Opendir | Readdir | Readdirplus | Readlink | Getxattr | Listxattr);
-        // What has another name from then on has another way.
+        // An object with another name has another way.
         let names = matches!(self, Mknod | Mkdir | Symlink | Create | Tmpfile | Link | Unlink | Rmdir);
         looks || names || matches!(self, Rename | Rename2)
     }
