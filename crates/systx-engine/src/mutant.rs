@@ -53,6 +53,8 @@ pub(crate) enum Mutant {
     EndsNotLookedAt,
     /// An append that came behind an outsider's last bytes is not synced.
     MovedNotSynced,
+    /// A redo does not ask whether an append came elsewhere than its record says.
+    MovedForgotten,
     /// PATCH: bytes that an earlier pass has appended are appended again.
     AppendedTwice,
     /// R1: a look does not wait for slots.
@@ -275,14 +277,19 @@ pub(crate) const fn on(_mutant: Mutant) -> bool {
 /// Returns true if a rule is left out in this test process.
 #[cfg(test)]
 pub(crate) fn on(mutant: Mutant) -> bool {
-    left_out() & 1u128 << mutant as u32 != 0
+    let n = mutant as usize;
+    left_out()[n / 128] >> (n % 128) & 1 == 1
 }
 
 /// The rules that are left out in this test process. Asked at every look: one bit a rule.
 #[cfg(test)]
-fn left_out() -> u128 {
-    static LEFT_OUT: std::sync::OnceLock<u128> = std::sync::OnceLock::new();
-    *LEFT_OUT.get_or_init(|| chosen().iter().fold(0, |bits, m| bits | 1u128 << *m as u32))
+fn left_out() -> [u128; 2] {
+    static LEFT_OUT: std::sync::OnceLock<[u128; 2]> = std::sync::OnceLock::new();
+    *LEFT_OUT.get_or_init(|| {
+        let mut bits = [0; 2];
+        chosen().into_iter().map(|mutant| mutant as usize).for_each(|n| bits[n / 128] |= 1 << (n % 128));
+        bits
+    })
 }
 
 /// Returns true if any rule is left out.
@@ -295,7 +302,7 @@ pub(crate) const fn any() -> bool {
 /// the text of a message.
 #[cfg(test)]
 pub(crate) fn any() -> bool {
-    left_out() != 0
+    left_out() != [0; 2]
 }
 
 /// The rules named by `SYSTX_MUTANT`, joined by `+`.
@@ -437,6 +444,7 @@ impl Mutant {
         Mutant::EndsFoundOnce,
         Mutant::EndsNotLookedAt,
         Mutant::MovedNotSynced,
+        Mutant::MovedForgotten,
         Mutant::AppendedTwice,
     ];
 }

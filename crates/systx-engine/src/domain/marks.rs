@@ -10,9 +10,16 @@ pub(crate) fn name_of(body: &Body) -> Vec<u8> {
     format!("{}-{:016x}", body.id, body.nonce).into_bytes()
 }
 
-/// The transaction whose mark has that name.
+/// Name of the note that one step of a record must not be redone, there, too.
+pub(crate) fn name_of_step(body: &Body, step: usize) -> Vec<u8> {
+    [name_of(body), format!(".{step}").into_bytes()].concat()
+}
+
+/// The transaction whose mark or note has that name.
 pub(crate) fn owner_of(name: &[u8]) -> Option<TxId> {
-    let (id, nonce) = std::str::from_utf8(name).ok()?.split_once('-')?;
+    let (id, rest) = std::str::from_utf8(name).ok()?.split_once('-')?;
+    let (nonce, step) = rest.split_once('.').unwrap_or((rest, "0"));
+    step.parse::<usize>().ok()?;
     u64::from_str_radix(nonce, 16).ok().filter(|_| nonce.len() == 16)?;
     id.parse().ok().map(TxId)
 }
@@ -36,7 +43,16 @@ mod tests {
     #[test]
     fn only_marks_have_such_names() {
         assert_eq!(owner_of(b"12-00000000000000ff"), Some(TxId(12)));
-        for name in [&b"12"[..], b"12.7~", b"12-ff", b"-00000000000000ff", b"x-00000000000000ff", b"12.r~"] {
+        assert_eq!(owner_of(b"12-00000000000000ff.3"), Some(TxId(12)));
+        for name in [
+            &b"12"[..],
+            b"12.7~",
+            b"12-ff",
+            b"-00000000000000ff",
+            b"x-00000000000000ff",
+            b"12.r~",
+            b"12-00000000000000ff.x",
+        ] {
             assert_eq!(owner_of(name), None);
         }
     }

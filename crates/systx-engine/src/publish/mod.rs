@@ -11,6 +11,7 @@ mod decide;
 mod hidden;
 pub(crate) mod link;
 pub(crate) mod mark;
+mod moved;
 pub(crate) mod patch;
 mod pieces;
 pub(crate) mod place;
@@ -75,7 +76,8 @@ pub(crate) fn publish<O: Os>(site: &mut Site<'_, O>, body: &Body) -> Result<Vec<
             continue;
         }
         // An earlier pass has decided it: bytes that were kept in `aside/` don't go into the file as well (I5).
-        if refused::was_set_aside(site, n, step).map_err(|error| pending(step, error))? {
+        let decided = |n| Ok(refused::was_set_aside(site, n, step)? || moved::is_noted(site, body, n, step)?);
+        if decided(n).map_err(|error| pending(step, error))? {
             continue;
         }
         times.before(site, step);

@@ -5,8 +5,8 @@ use super::decide::{
 };
 use super::pieces::{after_image, chunks, Chunk, CHUNK_BYTES};
 use super::place::open_for_writing;
-use super::refused;
 use super::site::{OldEnds, Pass, Site};
+use super::{moved, refused};
 use crate::bytes::{read_up_to, sector_crc, write_all};
 use crate::invariant::invariant;
 use crate::mutant::{self, Mutant};
@@ -52,9 +52,8 @@ pub(super) fn patch<O: Os>(site: &mut Site<'_, O>, n: usize, step: &Step, patch:
     let ends = site.old_ends.get(&patch.file).unwrap_or(&none);
     let file = Patching { os, patch, target: &target, slot: slot.as_ref(), ends, sharing };
     if site.appends.contains(&patch.file) && (sharing == Sharing::Shared || size != patch.size_before) {
-        if file.append_anywhere(site.durability)? == Landed::InPieces {
-            site.report(step, None, ConflictCopyKind::ContentsLeft);
-        }
+        let landed = file.append_anywhere(site.durability)?;
+        came_to(site, n, step, landed);
         return Ok(());
     }
     let (resize, found) = (Resize::of(patch), Size::of(patch, size));
@@ -114,9 +113,22 @@ fn report_gone<O: Os>(site: &mut Site<'_, O>, step: &Step, patch: &Patch) {
 /// The way in which bytes have come behind whatever end there was.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Landed {
-    Whole,
+    /// Where the record says.
+    AsSaid,
+    /// Whole, but behind bytes of another process.
+    Behind,
     /// Bytes of another process came between them.
     InPieces,
+}
+
+fn came_to<O: Os>(site: &mut Site<'_, O>, n: usize, step: &Step, landed: Landed) {
+    if landed != Landed::AsSaid && site.durability == Durability::Durable {
+        // Where there is no room for it, a redo goes by the bytes.
+        let _ = moved::note(site, n);
+    }
+    if landed == Landed::InPieces {
+        site.report(step, None, ConflictCopyKind::ContentsLeft);
+    }
 }
 
 /// Where the new bytes of a patch are.
@@ -300,7 +312,11 @@ impl<O: Os> Patching<'_, O> {
         if !as_said && durability == Durability::Durable {
             self.os.fdatasync(self.target)?;
         }
-        Ok(if all.len() == 1 { Landed::Whole } else { Landed::InPieces })
+        Ok(match all[..] {
+            [at] if at == self.patch.size_before => Landed::AsSaid,
+            [_] => Landed::Behind,
+            _ => Landed::InPieces,
+        })
     }
 
     /// Where the first bytes have come, and further ones that do not stand right behind those before: the kernel appends

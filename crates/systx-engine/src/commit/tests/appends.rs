@@ -444,6 +444,39 @@ fn an_outsider_that_appends_beside_any_call_of_an_append_loses_nothing_and_nothi
     }
 }
 
+/// An outsider that has the file open makes it longer by zeros, which look like bytes that a power loss has taken.
+#[test]
+fn an_append_that_came_behind_zeros_of_an_outsider_is_there_once_after_a_power_loss() {
+    let size = PAGE_BYTES + 700;
+    let mut both = 0;
+    for kind in [FsKind::Ext4, FsKind::Xfs, FsKind::Btrfs] {
+        let world = world_of(kind, size, false);
+        for at in (0..).step_by(step(kind)) {
+            let machine = copy(&world);
+            let outsider = Outsider::new(&machine, Theirs::Open);
+            let theirs = outsider.clone();
+            let grows = move |_: &Machine, _: &Domain<SimOs>| {
+                theirs.kept.as_ref().is_some_and(|fd| theirs.os.append(fd, &[0; 512]).is_ok())
+            };
+            let done = beside(&machine, Durability::Durable, at, grows, None);
+            if !done.reached {
+                break;
+            }
+            let Ok(committed) = done.ended.expect("it lives") else { continue };
+            assert!(committed.pending.is_none(), "{committed:?}");
+            both += 1;
+            for (seed, crash) in crashes() {
+                let machine = copy(&machine);
+                machine.power_loss(crash, &mut fastrand::Rng::with_seed(seed));
+                recover(&machine);
+                let times = count(&machine, OURS);
+                assert_eq!(times, 1, "{kind:?}, before call {at}, {crash:?}: it is there {times} times");
+            }
+        }
+    }
+    assert!(both > 5, "{both} come together");
+}
+
 /// The disk is full behind the page in which the file ends, until no other process has it open any more.
 #[test]
 fn an_append_that_a_full_disk_has_cut_off_at_a_page_is_made_whole_when_there_is_room() {

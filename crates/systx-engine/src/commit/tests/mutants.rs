@@ -66,6 +66,10 @@ fn check_of(mutant: Mutant) -> Check {
             "appends::an_outsider_that_appends_beside_any_call_of_an_append_loses_nothing_and_nothing_of_ours_is_lost",
             "ours is lost",
         ),
+        Mutant::MovedForgotten => check(
+            "appends::an_append_that_came_behind_zeros_of_an_outsider_is_there_once_after_a_power_loss",
+            "is there 2 times",
+        ),
         Mutant::AppendedTwice => check(
             "appends::an_outsider_that_appends_beside_any_call_of_an_append_loses_nothing_and_nothing_of_ours_is_lost",
             "twice",
@@ -621,6 +625,7 @@ noticed! {
     an_end_of_a_file_that_is_not_compared_is_noticed: EndsNotLookedAt,
     an_append_behind_an_outsiders_that_is_not_synced_is_noticed: MovedNotSynced,
     an_append_that_comes_twice_is_noticed: AppendedTwice,
+    an_append_that_came_elsewhere_and_is_redone_is_noticed: MovedForgotten,
     a_stale_table_that_another_one_opens_is_noticed: StaleFirst,
     a_number_that_is_given_twice_is_noticed: NextNotRaised,
     signs_of_different_kinds_that_are_compared_are_noticed: KindsMixed,
