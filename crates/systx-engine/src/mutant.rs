@@ -232,6 +232,8 @@ pub(crate) enum Mutant {
     DyingIsDoubt,
     /// C10: the wall clock decides what is older than a sync, although it was set since.
     ClockTrusted,
+    /// What a commit without a record has taken out of the tree goes with its staging directory.
+    LiftedDeleted,
     /// A process of another user goes where it might go when the transaction came there first.
     WayForgotten,
     /// A recovery takes names in a directory whose key is not there for removed ones.
@@ -418,6 +420,7 @@ impl Mutant {
         Mutant::NothingOfAMode,
         Mutant::DyingIsDoubt,
         Mutant::ClockTrusted,
+        Mutant::LiftedDeleted,
         Mutant::WayForgotten,
         Mutant::LockedIsGone,
         Mutant::WritesAtOnce,

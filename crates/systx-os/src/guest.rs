@@ -90,7 +90,8 @@ impl<K: Os> GuestFd<K> {
 
 impl<K: Os> Drop for GuestFd<K> {
     fn drop(&mut self) {
-        let lost = self.known().is_err();
+        // A close is for good: in a call that takes long its program's other threads may have been here.
+        let lost = if call::is_short() { self.known() } else { self.held() }.is_err();
         if let Some(fd) = self.fd.take() {
             if lost {
                 // The number is not ours any more.

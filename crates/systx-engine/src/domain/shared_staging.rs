@@ -128,6 +128,15 @@ pub(crate) fn sealed_shared_staging_of<O: Os>(os: &O, area: &O::Fd, body: &Body)
     Ok(sealed.then_some(dir))
 }
 
+/// The shared staging directories of an area, open.
+pub(crate) fn shared_stagings<O: Os>(os: &O, area: &O::Fd) -> Result<Vec<O::Fd>> {
+    let listed = os.read_dir(area)?;
+    let is_one = |entry: &&systx_os::Dirent| {
+        entry.kind == FileType::Directory && entry.name.starts_with(PREFIX.as_bytes())
+    };
+    listed.iter().filter(is_one).map(|entry| os.open(area, &entry.name, Open::Directory)).collect()
+}
+
 /// Deletes the shared staging directories of tables before this one, when no record is left that may need one.
 pub(crate) fn sweep_shared_stagings<O: Os>(os: &O, area: &O::Fd) -> Result<()> {
     for entry in os.read_dir(area)? {

@@ -106,6 +106,7 @@ kinds! {
         OtherMountOrProject, "other-mount-or-project", "it is on another mount or in another project now";
         RefusedByFileSystem, "refused-by-file-system", "the file system refuses it now";
         NoRoomForAttributes, "no-room-for-attributes", "no room for its attributes any more";
+        CutOff, "cut-off", "a commit without durability that moved or removed it was cut off";
     }
 }
 

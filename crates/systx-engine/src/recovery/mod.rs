@@ -9,6 +9,7 @@
 mod begin;
 mod chains;
 mod decide;
+mod lifted;
 mod logs;
 mod open;
 mod owner;

@@ -6,6 +6,7 @@
 //! (presumed abort).
 
 use super::chains::Chains;
+use super::lifted;
 use super::logs::{by_hand, kept_for, Decision, Logs};
 use super::owner::finish_coordinator;
 use super::rebuild::{slots_of, SlotDir};
@@ -13,7 +14,7 @@ use super::stuck::{builds_on, Stuck};
 use crate::domain::decisions::{self, Kept};
 use crate::domain::history::{self, Past};
 use crate::domain::marks;
-use crate::domain::shared_staging::{slots_there, sweep_shared_stagings, SlotsOf};
+use crate::domain::shared_staging::{shared_stagings, slots_there, sweep_shared_stagings, SlotsOf};
 use crate::domain::{Area, OpenError, Peers};
 use crate::id::{Lsn, TxId};
 use crate::invariant::invariant;
@@ -508,6 +509,9 @@ pub(crate) fn sweep<O: Os>(os: &O, area: &Area<O>, kept: &HashSet<TxId>) -> Resu
             continue;
         }
         let dir = os.open(&area.tx, &entry.name, Open::Directory)?;
+        if let Some(id) = id {
+            lifted::keep(os, area, &dir, id)?;
+        }
         remove_all(os, &dir)?;
         match os.rmdir(&area.tx, &entry.name) {
             Ok(()) | Err(Errno::NOENT) => {}
@@ -517,6 +521,9 @@ pub(crate) fn sweep<O: Os>(os: &O, area: &Area<O>, kept: &HashSet<TxId>) -> Resu
     // A record that is kept may have its slots there still. As its shared staging directory is of another table, its
     // seal does not move.
     if kept.is_empty() {
+        for dir in shared_stagings(os, &area.dir)? {
+            lifted::keep(os, area, &dir, TxId(0))?;
+        }
         sweep_shared_stagings(os, &area.dir)?;
     }
     Ok(())

@@ -437,6 +437,9 @@ fn check_of(mutant: Mutant) -> Check {
         Mutant::ClockTrusted => {
             check("base::a_clock_that_was_set_back_and_forth_hides_nothing", "reported durable, and lost")
         }
+        Mutant::LiftedDeleted => {
+            check("stuck::what_a_commit_without_durability_was_moving_is_not_deleted", "is nowhere")
+        }
         Mutant::WayForgotten => {
             check("review::who_may_not_go_there_any_more_is_told_at_the_next_look", "may not go there any more")
         }
@@ -685,6 +688,7 @@ noticed! {
     a_mode_of_which_nothing_is_given_is_noticed: NothingOfAMode,
     a_dying_coordinator_that_is_a_doubt_is_noticed: DyingIsDoubt,
     a_clock_that_is_trusted_after_it_was_set_is_noticed: ClockTrusted,
+    objects_that_go_with_a_staging_directory_are_noticed: LiftedDeleted,
     a_way_that_is_not_looked_at_again_is_noticed: WayForgotten,
     a_name_that_is_locked_and_taken_for_removed_is_noticed: LockedIsGone,
     a_write_that_is_taken_for_over_is_noticed: WritesAtOnce,

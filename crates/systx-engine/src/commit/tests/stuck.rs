@@ -220,3 +220,49 @@ fn what_a_later_record_has_set_is_not_told_as_somebody_elses() {
         assert_eq!(public(&machine), before, "{crash:?}");
     }
 }
+
+/// What stands between its two names when the file system goes, and no record says where it belongs.
+#[test]
+fn what_a_commit_without_durability_was_moving_is_not_deleted() {
+    // In the shared staging directory, and in one of its own.
+    for count in [3, 20] {
+        let start = machine(FsKind::Ext4);
+        let names: Vec<String> = (0..count).map(|n| format!("w/file{n}")).collect();
+        let files: Vec<_> = names.iter().map(|name| (name.as_str(), Plant::File(b"mine"))).collect();
+        start.plant(0, &files).expect("planting");
+        start.plant(0, &[("w/to", Plant::Dir)]).expect("planting");
+        start.settle();
+        start.advance_ns(1_000_000_000);
+        let mut kept = 0;
+        for point in 0.. {
+            let cut = copy(&start);
+            let os = cut.spawn("owner");
+            cut.kill_at(&os, point);
+            let ended = run_process(&os, || {
+                let domain = open(&os).expect("opens");
+                let options = Options { durability: Durability::None, ..Options::default() };
+                let mut t = Transaction::begin(os.clone(), vec![domain], options).expect("begins");
+                let w = t.lookup(t.root(0), b"w").expect("looks").expect("is there").0;
+                let to = t.lookup(w, b"to").expect("looks").expect("is there").0;
+                for name in &names {
+                    let name = name.trim_start_matches("w/").as_bytes();
+                    t.rename(w, name, to, name, Rename::NoReplace).expect("moves");
+                }
+                t.commit().expect("commits");
+            });
+            cut.clear_plans();
+            cut.power_loss(Crash::Everything, &mut fastrand::Rng::with_seed(point));
+            let aside = inside(&cut, "boot", |domain, _| domain.kept_aside().expect("readable").len());
+            let there = |name: &&String| {
+                [name.to_string(), name.replace("w/", "w/to/")].iter().any(|path| cut.look(0, path).is_some())
+            };
+            let found = names.iter().filter(there).count() + aside;
+            assert!(found >= names.len(), "cut off before call {point}: one of {count} is nowhere: {found}");
+            kept += aside;
+            if ended.is_ok() {
+                break;
+            }
+        }
+        assert!(kept > 0, "something is kept of {count}");
+    }
+}

@@ -1,0 +1,46 @@
+//! Objects of the tree that a commit without a record was moving when its file system went: they stand in its staging
+//! directory, between their two names, and nothing says what they were.
+//!
+//! Guarantees: what is older than the staging directory itself was not made by the transaction: it is kept in `aside/`
+//! and reported, not deleted. Does not: know where it belongs.
+
+use crate::domain::reports;
+use crate::domain::Area;
+use crate::id::TxId;
+use crate::mutant::{self, Mutant};
+use crate::objects::{identify, slot_number};
+use crate::outcome::{ConflictCopy, ConflictCopyKind};
+use systx_os::{Errno, Open, Os, Rename, Result};
+
+/// Keeps them, before the rest of a staging directory is deleted. `id`: of the transaction, or 0 where several share it.
+pub(super) fn keep<O: Os>(os: &O, area: &Area<O>, dir: &O::Fd, id: TxId) -> Result<()> {
+    let Some(made) = os.made(dir)?.filter(|_| !mutant::on(Mutant::LiftedDeleted)) else { return Ok(()) };
+    for entry in os.read_dir(dir)? {
+        let Some(slot) = slot_number(&entry.name) else { continue };
+        let object = os.open(dir, &entry.name, Open::Path)?;
+        if os.made(&object)?.is_none_or(|since| since >= made) {
+            continue;
+        }
+        let mut name = format!("{id}.{slot}");
+        for n in 1u32.. {
+            // Looked for first, since the note that is made before the rename has the name.
+            if identify(os, &area.aside, name.as_bytes())?.is_none() {
+                break;
+            }
+            name = format!("{id}.{slot}.{n}");
+        }
+        let what = ConflictCopyKind::CutOff;
+        reports::keep(
+            os,
+            &area.dir,
+            id,
+            &ConflictCopy { path: Vec::new(), aside: Some(name.clone()), what },
+        )?;
+        match os.rename((dir, &entry.name), (&area.aside, name.as_bytes()), Rename::NoReplace) {
+            // An immutable one can't be deleted, either.
+            Ok(()) | Err(Errno::PERM | Errno::ACCESS) => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(())
+}
