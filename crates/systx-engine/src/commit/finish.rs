@@ -8,6 +8,7 @@ use crate::mutant::{self, Mutant};
 use crate::outcome::{CommitError, Committed, ConflictCopy, Durability};
 use crate::publish::site::{Opened, Pass, Site};
 use crate::publish::{publish, reclaim, Pending};
+use crate::record::{Act, Body};
 use crate::shown::Shown;
 use systx_os::{Os, Phase};
 use tracing::debug_span;
@@ -35,6 +36,9 @@ impl<O: Os> Commit<'_, O> {
             done.steps += change.body.steps.len() as u64;
             let domain = &part.domain;
             domain.os.phase(Phase::Publish);
+            if self.durability == Durability::None && moves(&change.body) {
+                domain.begin_moving(change.id);
+            }
             change.base.before_steps(domain);
             let opened = Opened {
                 patch_targets: std::mem::take(&mut change.patch_targets),
@@ -101,6 +105,9 @@ impl<O: Os> Commit<'_, O> {
             if is_empty && !recorded && has_slots {
                 // Without a header nothing is ever redone.
                 part.domain.discard_staging(part.id());
+                if part.change.as_ref().is_some_and(|change| moves(&change.body)) {
+                    part.domain.end_moving(part.id());
+                }
             }
         }
     }
@@ -178,6 +185,11 @@ impl<O: Os> Commit<'_, O> {
         self.enter(Phase::Withdrawn);
         error
     }
+}
+
+/// Returns true if objects of the tree stand in entries for a while.
+fn moves(body: &Body) -> bool {
+    body.steps.iter().any(|step| matches!(step.act, Act::Take { .. }))
 }
 
 /// The staging entries of a part after their reclaiming.

@@ -15,6 +15,11 @@ pub(crate) fn name_of_step(body: &Body, step: usize) -> Vec<u8> {
     [name_of(body), format!(".{step}").into_bytes()].concat()
 }
 
+/// Name of the note that a commit without a record is moving objects, there, too: no record has that nonce.
+pub(crate) fn name_of_moving(id: TxId) -> Vec<u8> {
+    format!("{id}-{:016x}", 0).into_bytes()
+}
+
 /// The transaction whose mark or note has that name.
 pub(crate) fn owner_of(name: &[u8]) -> Option<TxId> {
     let (id, rest) = std::str::from_utf8(name).ok()?.split_once('-')?;

@@ -59,7 +59,7 @@ pub(super) fn name_of(table: &[u8; 16], owner: impl std::fmt::Display) -> String
 }
 
 /// The first slot of the transaction that an entry of a shared staging directory belongs to; `None`: it belongs to all.
-pub(super) fn owner_of(name: &[u8]) -> Option<u32> {
+pub(crate) fn owner_of(name: &[u8]) -> Option<u32> {
     // The token of LINKs is a slot's name and `l`.
     let slot = slot_number(name.strip_suffix(b"l").unwrap_or(name))?;
     Some(slot / SLOTS_MAX * SLOTS_MAX)

@@ -4,19 +4,38 @@
 //! Guarantees: what is older than the staging directory itself was not made by the transaction: it is kept in `aside/`
 //! and reported, not deleted. Does not: know where it belongs.
 
-use crate::domain::reports;
+use crate::domain::shared_staging::{first_slot, owner_of};
 use crate::domain::Area;
+use crate::domain::{marks, reports};
 use crate::id::TxId;
 use crate::mutant::{self, Mutant};
 use crate::objects::{identify, slot_number};
 use crate::outcome::{ConflictCopy, ConflictCopyKind};
 use systx_os::{Errno, Open, Os, Rename, Result};
 
-/// Keeps them, before the rest of a staging directory is deleted. `id`: of the transaction, or 0 where several share it.
-pub(super) fn keep<O: Os>(os: &O, area: &Area<O>, dir: &O::Fd, id: TxId) -> Result<()> {
+/// The owners of a directory's entries: this transaction alone, or others, too.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum All {
+    Are,
+    Not,
+}
+
+/// Transactions that have noted it.
+pub(super) fn moving<O: Os>(os: &O, area: &Area<O>) -> Result<Vec<TxId>> {
+    let listed = os.read_dir(&area.tx)?;
+    let id = |name: &[u8]| marks::owner_of(name).filter(|id| marks::name_of_moving(*id) == name);
+    Ok(listed.iter().filter_map(|entry| id(&entry.name)).collect())
+}
+
+/// Keeps them, before the rest of a staging directory is deleted: those in entries of this transaction, `all` of which
+/// are, or some, where it is a shared one.
+pub(super) fn keep<O: Os>(os: &O, area: &Area<O>, dir: &O::Fd, id: TxId, all: All) -> Result<()> {
     let Some(made) = os.made(dir)?.filter(|_| !mutant::on(Mutant::LiftedDeleted)) else { return Ok(()) };
     for entry in os.read_dir(dir)? {
         let Some(slot) = slot_number(&entry.name) else { continue };
+        if all == All::Not && owner_of(&entry.name) != Some(first_slot(id)) {
+            continue;
+        }
         let object = os.open(dir, &entry.name, Open::Path)?;
         if os.made(&object)?.is_none_or(|since| since >= made) {
             continue;

@@ -223,6 +223,7 @@ fn forward<O: Os>(
     if !slot.info.durable {
         if reclaimed {
             domain.discard_staging(body.id);
+            domain.end_moving(body.id);
         }
         done(domain, slot, body, recovered)?;
     }

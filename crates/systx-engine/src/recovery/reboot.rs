@@ -500,17 +500,19 @@ impl<O: Os> Redo<'_, O> {
 
 /// Deletes slot directories and staging that no record needs any more. After a recovery nothing else uses them.
 pub(crate) fn sweep<O: Os>(os: &O, area: &Area<O>, kept: &HashSet<TxId>) -> Result<()> {
-    for entry in os.read_dir(&area.tx)? {
+    let moving = lifted::moving(os, area)?;
+    for dir in shared_stagings(os, &area.dir)? {
+        moving.iter().try_for_each(|id| lifted::keep(os, area, &dir, *id, lifted::All::Not))?;
+    }
+    let listed = os.read_dir(&area.tx)?;
+    for entry in &listed {
         let id = std::str::from_utf8(&entry.name).ok().and_then(|n| n.parse().ok()).map(TxId);
-        if marks::owner_of(&entry.name).is_some_and(|id| !kept.contains(&id)) {
-            os.unlink(&area.tx, &entry.name)?;
-        }
         if entry.kind != FileType::Directory || id.is_some_and(|id| kept.contains(&id)) {
             continue;
         }
         let dir = os.open(&area.tx, &entry.name, Open::Directory)?;
-        if let Some(id) = id {
-            lifted::keep(os, area, &dir, id)?;
+        if let Some(id) = id.filter(|id| moving.contains(id)) {
+            lifted::keep(os, area, &dir, id, lifted::All::Are)?;
         }
         remove_all(os, &dir)?;
         match os.rmdir(&area.tx, &entry.name) {
@@ -518,12 +520,15 @@ pub(crate) fn sweep<O: Os>(os: &O, area: &Area<O>, kept: &HashSet<TxId>) -> Resu
             Err(e) => return Err(e),
         }
     }
+    // Behind what they say.
+    for entry in &listed {
+        if marks::owner_of(&entry.name).is_some_and(|id| !kept.contains(&id)) {
+            os.unlink(&area.tx, &entry.name)?;
+        }
+    }
     // A record that is kept may have its slots there still. As its shared staging directory is of another table, its
     // seal does not move.
     if kept.is_empty() {
-        for dir in shared_stagings(os, &area.dir)? {
-            lifted::keep(os, area, &dir, TxId(0))?;
-        }
         sweep_shared_stagings(os, &area.dir)?;
     }
     Ok(())
