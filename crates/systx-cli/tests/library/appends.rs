@@ -254,7 +254,7 @@ pub fn offsets(dir: &Path) {
 /// No file of ext4 is as long as that, whatever the size of its blocks.
 const BEYOND: u64 = 1 << 45;
 
-/// What a file system has no place for is found before the commit point.
+/// An append that would make the file too long for its file system fails before the commit point.
 pub fn beyond_the_longest(dir: &Path) {
     let Some((_volume, tree)) = place(dir, "ext4-4k") else { return };
     let systx = systx();

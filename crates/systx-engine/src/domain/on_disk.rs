@@ -62,7 +62,7 @@ impl Began {
     }
 }
 
-/// The change that a change time is asked for.
+/// The kind of change whose age is asked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Of {
     /// Names and attributes: changed at that time.

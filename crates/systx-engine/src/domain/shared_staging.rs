@@ -18,7 +18,7 @@ use crate::objects::{remove_all, slot_number};
 
 use crate::record::{Body, SharedSlots};
 use std::sync::{Arc, Mutex, PoisonError};
-use systx_os::{Errno, FileType, Handle, Open, Os, Result, Timestamp};
+use systx_os::{Dirent, Errno, FileType, Handle, Open, Os, Result, Timestamp};
 
 /// Slots of one transaction in a shared staging directory; one with more has a directory of its own.
 pub(crate) const SLOTS_MAX: u32 = 16;
@@ -128,22 +128,21 @@ pub(crate) fn sealed_shared_staging_of<O: Os>(os: &O, area: &O::Fd, body: &Body)
     Ok(sealed.then_some(dir))
 }
 
+fn is_one(entry: &&Dirent) -> bool {
+    entry.kind == FileType::Directory && entry.name.starts_with(PREFIX.as_bytes())
+}
+
 /// The shared staging directories of an area, open.
 pub(crate) fn shared_stagings<O: Os>(os: &O, area: &O::Fd) -> Result<Vec<O::Fd>> {
     let listed = os.read_dir(area)?;
-    let is_one = |entry: &&systx_os::Dirent| {
-        entry.kind == FileType::Directory && entry.name.starts_with(PREFIX.as_bytes())
-    };
     listed.iter().filter(is_one).map(|entry| os.open(area, &entry.name, Open::Directory)).collect()
 }
 
 /// Deletes the shared staging directories of tables before this one, when no record is left that may need one.
 pub(crate) fn sweep_shared_stagings<O: Os>(os: &O, area: &O::Fd) -> Result<()> {
-    for entry in os.read_dir(area)? {
-        if entry.kind == FileType::Directory && entry.name.starts_with(PREFIX.as_bytes()) {
-            // As in `clear_shared_staging_of`.
-            let _ = remove_slot(os, area, &entry.name, entry.kind);
-        }
+    for entry in os.read_dir(area)?.iter().filter(is_one) {
+        // As in `clear_shared_staging_of`.
+        let _ = remove_slot(os, area, &entry.name, entry.kind);
     }
     Ok(())
 }

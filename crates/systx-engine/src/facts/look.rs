@@ -46,7 +46,8 @@ impl<O: Os> Facts<O> {
         }
     }
 
-    /// The refresh behind a look at objects: whether it counts. A conflict of what has no fact yet gets its path here.
+    /// Refreshes after a look at objects; false: the look has to be repeated. A conflict on an object without a fact
+    /// gets the path that was looked at.
     fn refresh_behind(
         &mut self,
         domain: usize,

@@ -5,8 +5,7 @@
 //! and reported, not deleted. Does not: know where it belongs.
 
 use crate::domain::shared_staging::{first_slot, owner_of};
-use crate::domain::Area;
-use crate::domain::{marks, reports};
+use crate::domain::{marks, reports, Area};
 use crate::id::TxId;
 use crate::mutant::{self, Mutant};
 use crate::objects::{identify, slot_number};
