@@ -41,6 +41,8 @@ pub(crate) enum Mutant {
     PagesTooFine,
     /// Bytes that were read by pages have no hash.
     PageHashNotKept,
+    /// A size that was shown is not compared.
+    EndUnclaimed,
     /// An overwrite of pages sets the size that the file had.
     PagesSetSize,
     /// The rule of chains goes by files, also where records are of different pages.
@@ -441,6 +443,7 @@ impl Mutant {
         Mutant::PagesTooCoarse,
         Mutant::PagesTooFine,
         Mutant::PageHashNotKept,
+        Mutant::EndUnclaimed,
         Mutant::PagesSetSize,
         Mutant::ChainsOfFiles,
         Mutant::AppendsUnclaimed,

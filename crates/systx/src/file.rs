@@ -127,6 +127,12 @@ impl File {
         })
     }
 
+    /// Size in bytes, and nothing else that a later write to the file would change.
+    fn len(&self) -> io::Result<u64> {
+        let inside = |calling: &mut Calling<'_>, node| Ok(calling.state.engine.size(node)?);
+        self.call(inside, |file| Ok(file.metadata()?.len()))
+    }
+
     /// Sets the size in bytes; new bytes are zeros.
     ///
     /// # Errors
@@ -254,7 +260,7 @@ impl Seek for &File {
             (_, Target::Outside(file)) => (&*self.outside(file)?).seek(to)?,
             (SeekFrom::Start(at), _) => at,
             (SeekFrom::Current(by), _) => offset.checked_add_signed(by).ok_or(Errno::INVAL)?,
-            (SeekFrom::End(by), _) => self.metadata()?.len().checked_add_signed(by).ok_or(Errno::INVAL)?,
+            (SeekFrom::End(by), _) => self.len()?.checked_add_signed(by).ok_or(Errno::INVAL)?,
         };
         i64::try_from(target).map_err(|_| Errno::INVAL)?;
         *offset = target;

@@ -18,9 +18,9 @@ const GROUPS: [Group; 2] = [
         name: "the command line's crates",
         crates: &["systx-os", "systx-engine", "systx-view", "systx-cli"],
         // The library's watcher, its rules of contention, its pages and its appends are below it; so is an area's block
-        // that no archiver makes, its files that are others', names that wait for their key, and
-        // what was being moved.
-        lines_max: 41_300,
+        // that no archiver makes, its files that are others', names that wait for their key,
+        // what was being moved, and a file's size apart from its times.
+        lines_max: 41_400,
     },
     Group { name: "the library's crates", crates: &["systx-places", "systx", "systx-c"], lines_max: 12_000 },
 ];

@@ -4,6 +4,7 @@
 //! taken for unchanged that was not looked at. Does not: look (`compare`).
 
 use super::{DataFact, Depth};
+use crate::mutant::{self, Mutant};
 use crate::outcome::ConflictKind;
 use systx_os::{FileType, Stat, Timestamp};
 
@@ -77,10 +78,12 @@ pub(super) fn name(then: Option<Then<'_>>, now: Option<&Stat>, stamps: Stamps) -
 
 /// The first difference of the attributes of one object that are facts.
 pub(super) fn attributes(then: &Stat, now: &Stat, depth: Depth) -> Option<ConflictKind> {
-    let is_shown = depth == Depth::Whole && then.kind() == FileType::File;
+    let is_file = then.kind() == FileType::File;
+    let size = depth >= Depth::Sized && now.size != then.size && !mutant::on(Mutant::EndUnclaimed);
+    let time = depth == Depth::Whole && now.mtime != then.mtime;
     if (now.mode, now.uid, now.gid) != (then.mode, then.uid, then.gid) {
         Some(ConflictKind::ModeOrOwnerChanged)
-    } else if is_shown && (now.size, now.mtime) != (then.size, then.mtime) {
+    } else if is_file && (size || time) {
         Some(ConflictKind::ContentsChanged)
     } else if links(now) != links(then) {
         Some(ConflictKind::LinksChanged)
@@ -183,15 +186,23 @@ mod tests {
         ]
     }
 
+    /// Size and time are not shown by a name, nor by pages; the time by nothing but itself.
+    fn is_unshown(what: &str, depth: Depth) -> bool {
+        match what {
+            "size" => depth < Depth::Sized,
+            "modification time" => depth < Depth::Whole,
+            _ => false,
+        }
+    }
+
     #[test]
     fn attributes_are_compared_by_the_table() {
         for (what, change, expected) in changes() {
             let (then, mut now) = (stat(), stat());
             change(&mut now);
             assert_eq!(attributes(&then, &now, Depth::Whole), expected, "{what}");
-            // Size and time are not shown by a name, nor by pages.
-            let shown = expected.filter(|_| !matches!(what, "size" | "modification time"));
-            for depth in [Depth::Name, Depth::Pages] {
+            for depth in [Depth::Name, Depth::Pages, Depth::Sized] {
+                let shown = expected.filter(|_| !is_unshown(what, depth));
                 assert_eq!(attributes(&then, &now, depth), shown, "{what} {depth:?}");
             }
             // A directory's size, time and number of links say nothing.
@@ -211,10 +222,9 @@ mod tests {
                     let (then, mut now) = (stat(), stat());
                     change(&mut now);
                     let data = hot.map(|hot| data(&then, hot));
-                    for depth in [Depth::Name, Depth::Pages, Depth::Whole] {
+                    for depth in [Depth::Name, Depth::Pages, Depth::Sized, Depth::Whole] {
                         let seen = Then { stat: &then, data: data.as_ref(), depth };
-                        let unshown = depth != Depth::Whole && matches!(what, "size" | "modification time");
-                        let same = matches!(what, "nothing" | "access time") || unshown;
+                        let same = matches!(what, "nothing" | "access time") || is_unshown(what, depth);
                         let holds = if hot == Some(true) { Name::HoldsButBytes } else { Name::Holds };
                         let is_known = same && stamps == Stamps::Trusted;
                         let expected = if is_known { holds } else { Name::Unclear };
@@ -256,6 +266,7 @@ mod tests {
             ] {
                 let then = DataFact { reads, ..data(&then, is_hot) };
                 assert_eq!(bytes(&then, &now, Depth::Pages), expected, "{what}");
+                assert_eq!(bytes(&then, &now, Depth::Sized), expected, "{what}");
             }
         }
     }

@@ -441,7 +441,7 @@ impl<O: Os> Facts<O> {
             Bytes::Unclaimed(fd) => return self.read_unclaimed(file.fact, fd, buf, offset),
             Bytes::Copied(bytes) => return Ok(copy_from(bytes, buf, offset)),
         };
-        if self.depth(file.fact) == Depth::Pages && !self.lost {
+        if self.depth(file.fact) < Depth::Whole && !self.lost {
             if let Some(got) = self.read_pages(file.fact, fd, buf, offset)? {
                 return Ok(got);
             }
@@ -500,7 +500,8 @@ impl<O: Os> Facts<O> {
         let wanted = buf.len().min(left);
         let pages = match seen.depth {
             Depth::Whole => None,
-            _ => Some(self.new_pages(file.fact, buf.len(), offset)?),
+            Depth::Sized => Some(self.new_pages(file.fact, wanted, offset)?),
+            Depth::Name | Depth::Pages => Some(self.new_pages(file.fact, buf.len(), offset)?),
         };
         let os = self.os_of(file.fact);
         file.read_on.get_or_init(|| ReadOn { os: os.clone(), lost: self.lost_files.clone() });

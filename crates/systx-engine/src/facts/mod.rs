@@ -137,12 +137,14 @@ struct Seen<O: Os> {
 }
 
 /// The part of an object that is a fact, beside name, mode, owner and links. Of all but regular files it is `Whole`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Depth {
     /// No more than that: the program has not seen its size or times, nor bytes.
     Name,
     /// The bytes that were read.
     Pages,
+    /// The size, too: the program knows where it ends.
+    Sized,
     /// Size and times, too, and from here on bytes by the stamp where that proves something.
     Whole,
 }

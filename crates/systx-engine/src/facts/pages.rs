@@ -42,7 +42,7 @@ impl<O: Os> Facts<O> {
         (first, now): (&Stat, &Stat),
         size: ObjectId,
     ) -> Verb<()> {
-        if let Some(what) = decide::attributes(first, now, Depth::Pages) {
+        if let Some(what) = decide::attributes(first, now, self.depth(fact)) {
             return Err(self.changed(self.shown(fact), what));
         }
         let seen = &mut self.seen[fact.0 as usize];
@@ -68,6 +68,19 @@ impl<O: Os> Facts<O> {
         let is_inside = offset.checked_add(len as u64).is_some_and(|end| end <= data.size);
         let is_little = data.pages.len() + new.len() <= PAGES_MAX && self.pages + new.len() <= ALL_PAGES_MAX;
         (is_inside && is_little && data.reads.len() < READS_MAX).then_some(new)
+    }
+
+    /// Most bytes that a read gives: as many as are asked for, or up to the end, which it makes a fact.
+    fn up_to_end(&mut self, fact: FactIx, len: usize, offset: u64) -> Verb<usize> {
+        let left = |facts: &Self| {
+            let size = facts.seen[fact.0 as usize].data.as_ref().map_or(0, |data| data.size);
+            usize::try_from(size.saturating_sub(offset)).unwrap_or(usize::MAX)
+        };
+        if self.depth(fact) < Depth::Sized && left(self) >= len {
+            return Ok(len);
+        }
+        self.sized(fact)?;
+        Ok(len.min(left(self)))
     }
 
     /// Keeps the hash of bytes that were read, and claims pages among theirs that were not.
@@ -97,7 +110,9 @@ impl<O: Os> Facts<O> {
         buf: &mut [u8],
         offset: u64,
     ) -> Verb<Option<usize>> {
-        let Some(new) = self.new_pages(fact, buf.len(), offset) else { return Ok(None) };
+        let wanted = self.up_to_end(fact, buf.len(), offset)?;
+        let buf = &mut buf[..wanted];
+        let Some(new) = self.new_pages(fact, wanted, offset) else { return Ok(None) };
         if buf.is_empty() {
             return Ok(Some(0));
         }
@@ -107,7 +122,6 @@ impl<O: Os> Facts<O> {
         };
         let (domain, dir, name, os) =
             (seen.dir.domain, seen.dir.clone(), seen.name.clone(), self.os_of(fact).clone());
-        let wanted = buf.len();
         let shared = RefCell::new(&mut *buf);
         let look = || read_up_to(&os, fd, &mut shared.borrow_mut(), offset);
         let got = match self.look_in_quiet(domain, look)? {
@@ -135,33 +149,53 @@ impl<O: Os> Facts<O> {
         }
     }
 
-    /// Makes a file a fact as a whole: its size and times are about to be shown, or relied on, or more of it to be read
-    /// than is claimed by pages. What is known of it is that of this moment then.
+    /// Makes a file a fact as a whole: its times are about to be shown, or relied on, or more of it to be read than is
+    /// claimed by pages. What is known of it is that of this moment then.
     ///
     /// # Errors
     /// `Doomed`: what was read of it before has changed.
     pub(crate) fn whole(&mut self, fact: FactIx) -> Verb<()> {
+        self.deepen(fact, Depth::Whole)
+    }
+
+    /// Makes a file's size a fact: it is about to be shown, or relied on. That is known as of this moment then.
+    ///
+    /// # Errors
+    /// As [`Facts::whole`].
+    pub(crate) fn sized(&mut self, fact: FactIx) -> Verb<()> {
+        self.deepen(fact, Depth::Sized)
+    }
+
+    fn deepen(&mut self, fact: FactIx, to: Depth) -> Verb<()> {
         let seen = &self.seen[fact.0 as usize];
-        if seen.depth == Depth::Whole || self.lost {
+        if seen.depth >= to || self.lost {
             return Ok(());
         }
         let Some(known) = seen.object.clone() else { return Ok(()) };
-        let (domain, at, id) = (seen.dir.domain, seen.dir.clone(), ObjectId::data(&known.handle));
+        let id = match to {
+            Depth::Whole => ObjectId::data(&known.handle),
+            _ => ObjectId::size(&known.handle),
+        };
+        let (domain, at) = (seen.dir.domain, seen.dir.clone());
         let path = self.path(fact);
         let dir = self.opened_now(&at)?;
         let looked =
-            self.touch(domain, &[id], &|| path.clone(), |facts| facts.look_whole(fact, &dir, &known))?;
+            self.touch(domain, &[id], &|| path.clone(), |facts| facts.look_again(fact, &dir, &known))?;
         let (now, unmoved) = match looked {
             Ok(looked) => looked,
             Err(what) => return Err(self.changed(self.shown(fact), what)),
         };
         let seen = &mut self.seen[fact.0 as usize];
-        seen.depth = Depth::Whole;
+        seen.depth = to;
         if !unmoved {
             seen.object = Some(Arc::new(Known { handle: known.handle, stat: now }));
             if let Some(data) = &mut seen.data {
-                // A process that moved the stamp may have it mapped, and store from now on without moving it.
-                (data.size, data.ctime, data.hot) = (now.size, now.ctime, true);
+                data.size = now.size;
+                // A process that moved the stamp may have it mapped, and store from now on without moving it. (By pages
+                // the old stamp stays, and with it that hashes decide.)
+                if to == Depth::Whole {
+                    (data.ctime, data.hot) = (now.ctime, true);
+                }
             }
         }
         self.claim(domain, id, fact);
@@ -169,7 +203,7 @@ impl<O: Os> Facts<O> {
     }
 
     /// How a file is now, and whether nothing at all has happened to it. The stamp comes before the bytes.
-    fn look_whole(&self, fact: FactIx, dir: &O::Fd, known: &Known) -> systx_os::Result<Look> {
+    fn look_again(&self, fact: FactIx, dir: &O::Fd, known: &Known) -> systx_os::Result<Look> {
         let (seen, os) = (&self.seen[fact.0 as usize], self.os_of(fact));
         let then = seen.data.as_ref().map_or(known.stat.ctime, |data| data.ctime);
         let now = match os.stat_at(dir, &seen.name) {
@@ -184,7 +218,7 @@ impl<O: Os> Facts<O> {
         if os.handle_at(dir, &seen.name).ok() != Some(known.handle) {
             return Ok(Err(ConflictKind::NameReplaced));
         }
-        if let Some(what) = decide::attributes(&known.stat, &now, Depth::Pages) {
+        if let Some(what) = decide::attributes(&known.stat, &now, seen.depth) {
             return Ok(Err(what));
         }
         let at = Place { seen, dir, handle: &known.handle };

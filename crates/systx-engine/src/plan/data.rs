@@ -129,7 +129,9 @@ fn plan_file<O: Os>(
         workset.whole(ix)?;
         return drop_copy(workset, draft, diff);
     }
-    let by_pages = workset.goes_by_pages(ix);
+    // Others move the time, too, meanwhile.
+    let moves_time = workset.goes_by_pages(ix);
+    let by_pages = moves_time && bytes.before == bytes.after && !workset.writes_end(ix);
     let mut slot = Step::NO_SLOT;
     if ranges.iter().any(|range| range.source == Source::Slot) {
         draft.slot_patches.files += 1;
@@ -145,8 +147,8 @@ fn plan_file<O: Os>(
         (size_before, size_after) =
             if mutant::on(Mutant::PagesSetSize) { (size_before, size_after) } else { (end, end) };
         written = workset.object(ix).over.as_ref().and_then(|over| over.mtime).or(Some(workset.now()));
-        draft.by_pages.insert(ix);
     }
+    draft.by_pages.extend(moves_time.then_some(ix));
     let mut patch =
         Patch { file: handle, size_before, size_after, ranges, ends: Vec::new(), by_pages: written };
     patch.ends = old_ends(workset, ix, &patch)?;

@@ -24,7 +24,7 @@ use crate::publish::times::changes_a_name;
 use crate::publish::tokens::Token;
 use crate::record::{At, DirectoryTime, Step, SECTOR_BYTES};
 use crate::workset::node::{Ix, Reach};
-use crate::workset::{changed_pages, Workset};
+use crate::workset::Workset;
 use std::collections::{HashMap, HashSet};
 use systx_os::{Errno, Handle, Os, Timestamp};
 
@@ -195,14 +195,14 @@ pub(crate) fn plan<O: Os>(workset: &mut Workset<O>) -> Result<Vec<(Plan, Directo
     Ok(plans)
 }
 
-/// Makes the files that are moved or removed facts as a whole: the steps compare them as such; and those whose last
-/// sector is written that the end cuts: the record knows it as far as the file goes, so that must be known; and those that
-/// are appended to unseen and changed otherwise, too, or by more than records carry. Returns true if one was none.
+/// Makes the files that are moved or removed facts as a whole: the steps compare them as such; and those that are
+/// appended to unseen and changed otherwise, too, or by more than records carry. Of those whose last sector is written
+/// that the end cuts the size: the record knows it as far as the file goes. Returns true if one was none.
 fn makes_whole<O: Os>(workset: &mut Workset<O>, diffs: &[Diff]) -> Verb<bool> {
     let moves = diffs.iter().flat_map(|diff| &diff.moves);
     let moved = moves.filter(|(_, moves)| !moves.lost.is_empty()).map(|(ix, _)| *ix);
     let objects = || diffs.iter().flat_map(|diff| &diff.objects).map(|object| object.ix);
-    let ends = objects().filter(|ix| workset.changed_pages(*ix).is_some_and(changed_pages::write_end));
+    let ends: Vec<Ix> = objects().filter(|ix| workset.writes_end(*ix) && !workset.knows_size(*ix)).collect();
     let mut room = INLINE_BYTES_MAX;
     let appended = objects().filter(|ix| {
         let Some(bytes) = workset.appended(*ix) else { return false };
@@ -210,10 +210,10 @@ fn makes_whole<O: Os>(workset: &mut Workset<O>, diffs: &[Diff]) -> Verb<bool> {
         room = left.unwrap_or(room);
         left.is_none() || workset.object(*ix).over.is_some()
     });
-    let by_pages: Vec<Ix> =
-        moved.chain(ends).chain(appended).filter(|ix| workset.goes_by_pages(*ix)).collect();
+    let by_pages: Vec<Ix> = moved.chain(appended).filter(|ix| workset.goes_by_pages(*ix)).collect();
     by_pages.iter().try_for_each(|ix| workset.whole(*ix))?;
-    Ok(!by_pages.is_empty())
+    ends.iter().try_for_each(|ix| workset.sized(*ix))?;
+    Ok(!by_pages.is_empty() || !ends.is_empty())
 }
 
 fn failed<O: Os>(workset: &Workset<O>, at: Option<Ix>, error: VerbError) -> CommitError {

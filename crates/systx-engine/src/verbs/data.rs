@@ -126,9 +126,17 @@ impl<O: Os> Transaction<O> {
         if let Some(behind) = self.workset.append_unseen(ix, bytes)? {
             return Ok((AppendedAt::BehindEnd(behind), bytes.len()));
         }
-        self.workset.whole(ix)?;
-        let end = self.workset.attr(ix)?.size;
+        let end = self.size(node)?;
         Ok((AppendedAt::Offset(end), self.write_at(node, bytes, end)?))
+    }
+
+    /// Size in bytes. Of a file nothing else is a fact by that.
+    pub fn size(&mut self, node: Node) -> Verb<u64> {
+        self.ours()?;
+        let ix = self.workset.ix(node);
+        self.workset.renew(ix)?;
+        self.workset.sized(ix)?;
+        Ok(self.workset.attr(ix)?.size)
     }
 
     /// The end that [`AppendedAt::BehindEnd`] goes by. From here on it is a fact.

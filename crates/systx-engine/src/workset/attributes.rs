@@ -25,6 +25,13 @@ pub(crate) fn none_if_unsupported(names: Verb<Vec<Vec<u8>>>) -> Verb<Vec<Vec<u8>
     }
 }
 
+fn set_size(attr: &mut Attr, size: u64) {
+    if attr.size != size {
+        let block = u64::from(attr.blksize).max(512);
+        (attr.size, attr.blocks) = (size, size.div_ceil(block) * block / 512);
+    }
+}
+
 impl<O: Os> Workset<O> {
     /// Returns the answer of stat(2) for a node.
     pub(crate) fn attr(&mut self, ix: Ix) -> Verb<Attr> {
@@ -89,12 +96,9 @@ impl<O: Os> Workset<O> {
         }
         match &object.data {
             Data::Overlay(overlay) => attr.size = overlay.size,
-            Data::Memory(memory) if memory.bytes.len() as u64 != attr.size => {
-                attr.size = memory.bytes.len() as u64;
-                attr.blocks =
-                    attr.size.div_ceil(u64::from(attr.blksize).max(512)) * u64::from(attr.blksize) / 512;
-            }
-            _ => {}
+            Data::Memory(memory) => set_size(&mut attr, memory.bytes.len() as u64),
+            Data::Pages(_) => set_size(&mut attr, self.size_with_pages(ix)),
+            Data::Base(_) | Data::Appended(_) | Data::Private(_) => {}
         }
         if let Some(private) = private {
             (attr.size, attr.blocks) = (private.size, private.blocks);

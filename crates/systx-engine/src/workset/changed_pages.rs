@@ -17,7 +17,7 @@ pub(crate) struct Pages<O: Os> {
 /// They by their numbers.
 pub(crate) type Changed = BTreeMap<u64, Page>;
 
-/// A page as far as the file goes that it was read of.
+/// A page as far as the file went when it was read, and as far as it goes now.
 #[derive(Clone)]
 pub(crate) struct Page {
     pub before: Vec<u8>,
@@ -29,10 +29,11 @@ pub(crate) fn ranges(changed: &Changed) -> impl Iterator<Item = Range<u64>> + '_
     changed.iter().map(|(n, page)| n * PAGE_BYTES..n * PAGE_BYTES + page.now.len() as u64)
 }
 
-/// Returns true if the last sector is changed of a page that the file ended in, and that the end cuts.
+/// Returns true if the last sector is changed of a page that the file ended in, and that the end cuts, or if there are
+/// bytes behind it.
 pub(crate) fn write_end(changed: &Changed) -> bool {
     changed.values().any(|page| {
-        let last = page.now.len() / SECTOR_BYTES * SECTOR_BYTES;
+        let last = page.before.len() / SECTOR_BYTES * SECTOR_BYTES;
         page.now[last..] != page.before[last..]
     })
 }

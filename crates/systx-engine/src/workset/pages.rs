@@ -4,7 +4,7 @@
 //! and no others, so that transactions on different pages of a file do not conflict. Whatever else happens to the file
 //! first makes it a fact as a whole, and its bytes take one of the other states. Does not: hold many pages.
 
-use super::changed_pages::{ranges, Changed, Page, Pages};
+use super::changed_pages::{ranges, write_end, Changed, Page, Pages};
 use super::extents::{Extent, Extents};
 use super::memory::FILE_BYTES_MAX;
 use super::Workset;
@@ -15,7 +15,7 @@ use crate::workset::node::{Data, Ix, Overlay, NO_SLOT};
 use systx_os::{FileType, Os};
 
 impl<O: Os> Workset<O> {
-    /// Makes a committed file a fact as a whole, before its size or times are shown or relied on.
+    /// Makes a committed file a fact as a whole, before its times are shown or relied on, or more of it than pages.
     pub(crate) fn whole(&mut self, ix: Ix) -> Verb<()> {
         let object = self.object(ix);
         if let (FileType::File, Some(lower)) = (object.kind, &object.lower) {
@@ -23,6 +23,20 @@ impl<O: Os> Workset<O> {
             self.facts.whole(fact)?;
             self.know_again(ix);
             self.see_end(ix)?;
+        }
+        Ok(())
+    }
+
+    /// Makes the size of a committed file a fact, before it is shown or relied on.
+    pub(crate) fn sized(&mut self, ix: Ix) -> Verb<()> {
+        if self.appended(ix).is_some() {
+            return self.whole(ix);
+        }
+        let object = self.object(ix);
+        if let (FileType::File, Some(lower)) = (object.kind, &object.lower) {
+            let fact = lower.fact;
+            self.facts.sized(fact)?;
+            self.know_again(ix);
         }
         Ok(())
     }
@@ -62,67 +76,106 @@ impl<O: Os> Workset<O> {
         }
     }
 
-    /// Writes to pages that the file has; whether they could be kept.
+    /// Returns true if a page is changed where the file ended when that was read, or behind it.
+    pub(crate) fn writes_end(&self, ix: Ix) -> bool {
+        self.changed_pages(ix).is_some_and(write_end)
+    }
+
+    /// Returns true if the size of a committed file is a fact.
+    pub(crate) fn knows_size(&self, ix: Ix) -> bool {
+        self.object(ix).lower.as_ref().is_none_or(|lower| self.facts.depth(lower.fact) >= Depth::Sized)
+    }
+
+    /// How long it is with the pages that were written.
+    pub(crate) fn size_with_pages(&self, ix: Ix) -> u64 {
+        let last = self.changed_pages(ix).and_then(|changed| ranges(changed).last());
+        last.map_or(0, |range| range.end).max(self.lower_size(ix))
+    }
+
+    fn lower_size(&self, ix: Ix) -> u64 {
+        self.object(ix).lower.as_ref().map_or(0, |lower| lower.stat.size)
+    }
+
+    /// Writes to pages that the file has, or right behind them; whether they could be kept.
     pub(crate) fn write_pages(&mut self, ix: Ix, bytes: &[u8], offset: u64) -> Verb<bool> {
         let end = offset.saturating_add(bytes.len() as u64);
-        let object = self.object(ix);
         let none = Changed::new();
-        let changed = match &object.data {
+        let changed = match &self.object(ix).data {
             Data::Base(_) if self.facts.grain == Grain::Pages => &none,
             Data::Pages(pages) => &pages.changed,
             _ => return Ok(false),
         };
-        let size = |object: &super::Object<O>| object.lower.as_ref().map_or(0, |lower| lower.stat.size);
         let numbers = offset / PAGE_BYTES..end.div_ceil(PAGE_BYTES);
         let new = numbers.clone().take(PAGES_MAX + 1).filter(|n| !changed.contains_key(n)).count();
-        let fits = changed.len() + new <= PAGES_MAX && end <= size(object);
-        if bytes.is_empty() || !fits || self.facts.are_lost() {
+        if bytes.is_empty() || changed.len() + new > PAGES_MAX || self.facts.are_lost() {
             return Ok(false);
         }
         self.may_change(ix)?;
-        self.before_bytes(ix)?;
-        for n in numbers.clone() {
-            if self.changed_pages(ix).is_some_and(|changed| changed.contains_key(&n)) {
-                continue;
-            }
-            let at = n * PAGE_BYTES;
-            let len = size(self.object(ix)).saturating_sub(at).min(PAGE_BYTES);
-            let mut before = vec![0; len as usize];
-            let file = self.lower_file_for_a_moment(ix)?;
-            let got = self.read_lower(ix, &file, &mut before, at)?;
-            // It has been cut since, or is longer than was known.
-            if got < before.len() || end > size(self.object(ix)) {
+        let grows = end > self.size_with_pages(ix);
+        if grows {
+            self.sized(ix)?;
+            // Zeros between would be a hole.
+            if offset > self.size_with_pages(ix) {
                 return Ok(false);
             }
-            let page = Page { now: before.clone(), before };
-            match &mut self.object_mut(ix).data {
-                Data::Pages(pages) => drop(pages.changed.insert(n, page)),
-                data => {
-                    let lower = if let Data::Base(lower) = data { lower.take() } else { None };
-                    *data = Data::Pages(Box::new(Pages { lower, changed: Changed::from([(n, page)]) }));
-                }
+        }
+        self.before_bytes(ix)?;
+        for n in numbers.clone() {
+            if !self.has_page(ix, n)? || (!grows && end > self.size_with_pages(ix)) {
+                return Ok(false);
             }
         }
-        let now = self.now();
+        let (now, lower) = (self.now(), self.lower_size(ix));
         let object = self.object_mut(ix);
         let Data::Pages(pages) = &mut object.data else { return Ok(false) };
-        // The file may have ended within one when that was read, and end later by now.
-        let covers = |n: u64| {
-            let wanted = end.min((n + 1) * PAGE_BYTES) - n * PAGE_BYTES;
-            pages.changed.get(&n).is_some_and(|page| page.now.len() as u64 >= wanted)
+        let part = |n: u64| {
+            offset.max(n * PAGE_BYTES) - n * PAGE_BYTES..end.min((n + 1) * PAGE_BYTES) - n * PAGE_BYTES
         };
-        if !numbers.clone().all(covers) {
+        // The file may have ended within one when that was read, and end later by now.
+        let takes = |n: u64| {
+            pages.changed.get(&n).is_some_and(|page| {
+                let (at, len) = (n * PAGE_BYTES, page.now.len() as u64);
+                part(n).end <= len
+                    || (grows && part(n).start <= len && at + len >= lower.min(at + PAGE_BYTES))
+            })
+        };
+        if !numbers.clone().all(takes) {
             return Ok(false);
         }
         for n in numbers {
             let Some(page) = pages.changed.get_mut(&n) else { continue };
-            let at = n * PAGE_BYTES;
-            let (from, to) = (offset.max(at), end.min(at + PAGE_BYTES));
-            page.now[(from - at) as usize..(to - at) as usize]
-                .copy_from_slice(&bytes[(from - offset) as usize..(to - offset) as usize]);
+            let (from, to) = (part(n).start as usize, part(n).end as usize);
+            page.now.resize(to.max(page.now.len()), 0);
+            let at = (n * PAGE_BYTES + part(n).start - offset) as usize;
+            page.now[from..to].copy_from_slice(&bytes[at..at + (to - from)]);
         }
         let over = object.over_mut();
         (over.mtime, over.ctime) = (Some(now), Some(now));
+        Ok(true)
+    }
+
+    /// Reads a page that is to be written to, unless it was before; false: it has been cut since.
+    fn has_page(&mut self, ix: Ix, n: u64) -> Verb<bool> {
+        if self.changed_pages(ix).is_some_and(|changed| changed.contains_key(&n)) {
+            return Ok(true);
+        }
+        let at = n * PAGE_BYTES;
+        let len = self.lower_size(ix).saturating_sub(at).min(PAGE_BYTES);
+        let mut before = vec![0; len as usize];
+        if len > 0 {
+            let file = self.lower_file_for_a_moment(ix)?;
+            if self.read_lower(ix, &file, &mut before, at)? < before.len() {
+                return Ok(false);
+            }
+        }
+        let page = Page { now: before.clone(), before };
+        match &mut self.object_mut(ix).data {
+            Data::Pages(pages) => drop(pages.changed.insert(n, page)),
+            data => {
+                let lower = if let Data::Base(lower) = data { lower.take() } else { None };
+                *data = Data::Pages(Box::new(Pages { lower, changed: Changed::from([(n, page)]) }));
+            }
+        }
         Ok(true)
     }
 
@@ -158,7 +211,7 @@ impl<O: Os> Workset<O> {
             return Ok(());
         }
         self.whole(ix)?;
-        let size = self.object(ix).lower.as_ref().map_or(0, |lower| lower.stat.size);
+        let size = self.size_with_pages(ix);
         if size > FILE_BYTES_MAX {
             return self.spill_pages(ix);
         }
@@ -191,8 +244,8 @@ impl<O: Os> Workset<O> {
             crate::bytes::write_all(&self.os, &fd, &page.now, range.start)?;
             extents.insert(range, Extent::Data);
         }
+        let size = self.size_with_pages(ix);
         let object = self.object_mut(ix);
-        let size = object.lower.as_ref().map_or(0, |lower| lower.stat.size);
         object.file = (object.opens > 0).then_some(fd);
         object.data = Data::Overlay(Box::new(Overlay { slot, lower: None, extents, size }));
         self.hold(ix);

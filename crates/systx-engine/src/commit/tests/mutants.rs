@@ -50,6 +50,10 @@ fn check_of(mutant: Mutant) -> Check {
             "pages::an_outsider_on_a_page_that_was_read_is_a_conflict_and_on_another_one_stays",
             "was read, and changed",
         ),
+        Mutant::EndUnclaimed => check(
+            "pages::who_knows_the_size_conflicts_with_a_growth_and_a_cut_and_with_no_overwrite",
+            "asked, grows",
+        ),
         Mutant::PagesSetSize => {
             check("pages::what_was_appended_meanwhile_stays_behind_an_overwrite", "cut off, or left out")
         }
@@ -621,6 +625,7 @@ noticed! {
     pages_that_are_announced_as_the_file_are_noticed: PagesTooCoarse,
     pages_that_are_announced_without_the_file_are_noticed: PagesTooFine,
     a_page_that_was_read_without_a_hash_is_noticed: PageHashNotKept,
+    a_size_that_was_shown_and_is_not_compared_is_noticed: EndUnclaimed,
     an_overwrite_of_pages_that_sets_a_size_is_noticed: PagesSetSize,
     a_chain_of_one_page_that_breaks_off_another_one_is_noticed: ChainsOfFiles,
     an_append_that_is_not_announced_is_noticed: AppendsUnclaimed,

@@ -127,7 +127,7 @@ fn who_writes_different_pages_of_a_file_does_not_conflict() {
 #[test]
 fn what_is_read_of_a_file_conflicts_with_a_write_to_it_and_with_no_other_one() {
     type Part = fn(&mut Transaction<SimOs>, Node) -> Verb<()>;
-    let parts: [(&str, Part, [bool; 4]); 6] = [
+    let parts: [(&str, Part, [bool; 4]); 9] = [
         ("its name", |_, _| Ok(()), [false; 4]),
         ("the second page", |t, f| read(t, f, 1).map(drop), [false, true, false, false]),
         (
@@ -135,6 +135,19 @@ fn what_is_read_of_a_file_conflicts_with_a_write_to_it_and_with_no_other_one() {
             |t, f| read(t, f, 3).map(|bytes| assert_eq!(bytes.len(), 200)),
             [false, false, false, true],
         ),
+        (
+            "the end, and that it is the end",
+            |t, f| {
+                t.open(f, Access::Read, false)?;
+                let got = t.read_at(f, &mut [0; 2048], 3 * PAGE_BYTES)?;
+                t.close(f);
+                assert_eq!(got, 700);
+                Ok(())
+            },
+            [false, false, false, true],
+        ),
+        ("the size", |t, f| t.size(f).map(|size| assert_eq!(size, LEN as u64)), [false; 4]),
+        ("an append behind the size", |t, f| behind(t, f, b"behind"), [false, false, false, true]),
         ("size and times", |t, f| t.getattr(f).map(drop), [true; 4]),
         (
             "all of it",
@@ -162,6 +175,94 @@ fn what_is_read_of_a_file_conflicts_with_a_write_to_it_and_with_no_other_one() {
                 assert_eq!(conflict, expected[page as usize], "{kind:?}: {what}, page {page}: {ended:?}");
             });
         }
+    }
+}
+
+/// Writes behind the end that the file is seen to have.
+fn behind(t: &mut Transaction<SimOs>, node: Node, text: &[u8]) -> Verb<()> {
+    let size = t.size(node)?;
+    t.open(node, Access::Write, false)?;
+    let written = t.write_at(node, text, size)?;
+    t.close(node);
+    assert_eq!((written, t.size(node)?), (text.len(), size + text.len() as u64));
+    Ok(())
+}
+
+/// The size is a fact by itself: of who has read to the end, asked for it, or written behind it.
+#[test]
+fn who_knows_the_size_conflicts_with_a_growth_and_a_cut_and_with_no_overwrite() {
+    type Part = fn(&mut Transaction<SimOs>, Node) -> Verb<()>;
+    let parts: [(&str, Part); 4] = [
+        ("asked", |t, f| t.size(f).map(drop)),
+        ("read", |t, f| {
+            t.open(f, Access::Read, false)?;
+            let got = t.read_at(f, &mut [0; 8192], 3 * PAGE_BYTES)?;
+            t.close(f);
+            assert_eq!(got, 700);
+            Ok(())
+        }),
+        ("grew", |t, f| behind(t, f, &[b'!'; 5000])),
+        ("asked and overwrote", |t, f| t.size(f).and_then(|_| write(t, f, 1, b"other"))),
+    ];
+    let others: [(&str, Part, bool); 4] = [
+        ("overwrites", |t, f| write(t, f, 0, b"first"), false),
+        ("grows", |t, f| behind(t, f, b"more"), true),
+        ("appends", |t, f| t.append(f, b"unseen").map(drop), true),
+        (
+            "cuts",
+            |t, f| t.setattr(f, &SetAttr { size: Some(LEN as u64 - 1), ..SetAttr::default() }).map(drop),
+            true,
+        ),
+    ];
+    for kind in KINDS {
+        for (what, part) in parts {
+            for (other, change, conflicts) in others {
+                within(kind, |_, domain| {
+                    let (mut t, node) = begin(domain, Durability::Durable).expect("begins");
+                    part(&mut t, node).expect("works");
+                    let (mut u, f) = begin(domain, Durability::Durable).expect("begins");
+                    change(&mut u, f).expect("works");
+                    committed(u.commit());
+                    let g = named(&mut t, b"g");
+                    let ended = g.and_then(|g| write_whole(&mut t, g)).map_err(crate::commit::aborted);
+                    let ended = ended.and_then(|()| t.commit());
+                    let conflict = matches!(ended, Err(CommitError::Conflict(_)));
+                    assert_eq!(conflict, conflicts, "{kind:?}: {what}, {other}: {ended:?}");
+                });
+            }
+        }
+    }
+}
+
+/// A growth by pages is there whole, behind other commits' pages, whatever a power loss takes; and what the transaction
+/// reads of it before is what it has written.
+#[test]
+fn what_is_written_behind_the_end_is_there_beside_other_pages_at_once_and_after_a_power_loss() {
+    for (kind, len) in KINDS.into_iter().flat_map(|kind| [6, 512, 5000, 9000].map(|len| (kind, len))) {
+        within(kind, |machine, domain| {
+            let text: Vec<u8> = (0..len).map(|n| b'a' + (n % 23) as u8).collect();
+            let (mut t, node) = begin(domain, Durability::Durable).expect("begins");
+            behind(&mut t, node, &text).expect("writes");
+            committed(commit(domain, 0, b"other"));
+            let mut all = vec![0; LEN + len + 100];
+            t.open(node, Access::Read, false).expect("opens");
+            assert_eq!(t.read_at(node, &mut all[..len + 50], LEN as u64 - 20).expect("reads"), len + 20);
+            assert_eq!((&all[..20], &all[20..len + 20]), (&[b'.'; 20][..], &text[..]));
+            t.close(node);
+            committed(t.commit());
+            let is_whole = |machine: &Machine, what: &str| {
+                let now = content(machine);
+                assert!(now.len() == LEN + len && now.ends_with(&text), "{kind:?} {len} {what}");
+                assert!(has(machine, 0, b"other") && now[LEN - 600..LEN].iter().all(|byte| *byte == b'.'));
+            };
+            is_whole(machine, "at once");
+            for (seed, crash) in crashes().filter(|_| kind != FsKind::Tmpfs) {
+                let machine = copy(machine);
+                machine.power_loss(crash, &mut fastrand::Rng::with_seed(seed));
+                recover(&machine);
+                is_whole(&machine, &format!("{crash:?}"));
+            }
+        });
     }
 }
 
