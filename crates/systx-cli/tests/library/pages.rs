@@ -3,14 +3,16 @@
 
 use super::{loosely, place, process, systx, KINDS};
 use crate::machine::{code, err, rounds, run};
-use std::io::{Read, Write};
+use std::io::{Read, Seek, SeekFrom, Write};
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::process::Stdio;
 use std::sync::atomic::{AtomicBool, Ordering};
-use systx::{Error, OpenOptions, Options, Systx};
+use systx::{Error, OpenOptions, Options, Systx, Transaction};
 
 const PAGE: u64 = 4096;
+/// Bytes of a number with its newline.
+const LINE: u64 = 9;
 /// Pages of the file, each with a number.
 const PAGES: u64 = 8;
 /// The outsider's.
@@ -44,21 +46,45 @@ fn on(tree: &Path, page: u64) -> u64 {
     number(&|text| file.read_exact_at(text, page * PAGE)).unwrap()
 }
 
+/// The lines behind the pages.
+fn behind(tree: &Path) -> Vec<u64> {
+    let all = std::fs::read(tree.join("pages")).unwrap();
+    let lines = std::str::from_utf8(&all[(PAGES * PAGE) as usize..]).unwrap().lines();
+    lines.map(|line| line.parse().expect("a number")).collect()
+}
+
 /// Adds 1 on a page; how often that had to be tried again as something had changed. (A commit that is stopped while it
 /// holds a lease is a reason, too, and no change.)
 fn add_one(systx: &Systx, options: &Options, tree: &Path, page: u64) -> u64 {
+    tried(systx, options, |tx| {
+        let file = tx.open_with(tree.join("pages"), &OpenOptions::new().read(true).write(true))?;
+        let now = number(&|text| file.read_exact_at(text, page * PAGE))?;
+        file.write_all_at(&text(now + 1), page * PAGE)
+    })
+}
+
+/// Adds a line to those behind the pages: one more than the last one says. The end is seen.
+fn add_behind(systx: &Systx, options: &Options, tree: &Path) -> u64 {
+    tried(systx, options, |tx| {
+        let mut file = tx.open_with(tree.join("pages"), &OpenOptions::new().read(true).write(true))?;
+        let end = file.seek(SeekFrom::End(0))?;
+        let mut last = String::from("0");
+        if end > PAGES * PAGE {
+            last.clear();
+            file.seek(SeekFrom::Start(end - LINE))?;
+            file.read_to_string(&mut last)?;
+        }
+        file.write_all(&text(last.trim().parse::<u64>().expect("a number") + 1))
+    })
+}
+
+fn tried(systx: &Systx, options: &Options, work: impl Fn(&Transaction) -> std::io::Result<()>) -> u64 {
     let mut changed = 0;
     let mut before = None;
     loop {
         let tx = systx.begin_try(options, before.take()).unwrap();
-        let work = || -> std::io::Result<()> {
-            let file = tx.open_with(tree.join("pages"), &OpenOptions::new().read(true).write(true))?;
-            let now = number(&|text| file.read_exact_at(text, page * PAGE))?;
-            file.write_all_at(&text(now + 1), page * PAGE)
-        };
-        let worked = work();
         // One that has met a conflict ends with it.
-        if let Err(error) = worked {
+        if let Err(error) = work(&tx) {
             assert!(Error::of(&error).is_some_and(Error::is_conflict), "{error}");
         }
         match tx.commit_try() {
@@ -72,7 +98,8 @@ fn add_one(systx: &Systx, options: &Options, tree: &Path, page: u64) -> u64 {
     }
 }
 
-/// Adds on its two pages, on a thread each; says how often something had changed.
+/// Adds on its two pages, on a thread each, and the first one on another thread behind the end; says how often something
+/// had changed.
 pub fn play(tree: &Path) {
     let systx = systx();
     let first: u64 = std::env::var(FIRST).unwrap().parse().unwrap();
@@ -83,6 +110,10 @@ pub fn play(tree: &Path) {
                 let options = if page % 2 == 0 { loosely() } else { Options::new() };
                 scope.spawn(move || (0..ADDS).map(|_| add_one(systx, &options, tree, page)).sum::<u64>())
             })
+            .chain((first == 0).then(|| {
+                let (systx, tree) = (&systx, tree);
+                scope.spawn(move || (0..ADDS).map(|_| add_behind(systx, &Options::new(), tree)).sum())
+            }))
             .collect();
         threads.into_iter().map(|thread| thread.join().unwrap()).sum()
     });
@@ -111,6 +142,7 @@ pub fn nobody_loses(dir: &Path) {
         }
         let all: Vec<u64> = (0..PAGES).map(|page| on(&tree, page)).collect();
         assert_eq!(all, [ADDS, ADDS, ADDS, ADDS, ADDS, ADDS, 0, 0], "{kind}");
+        assert_eq!(behind(&tree), (1..=ADDS).collect::<Vec<_>>(), "{kind}");
     }
 }
 
@@ -162,6 +194,7 @@ pub fn beside_others(dir: &Path) {
         processes.into_iter().for_each(|p| assert!(p.wait_with_output().unwrap().status.success()));
         assert_eq!(on(&tree, RUNS), before + runs, "{kind}: a run's is lost");
         (0..THEIRS).for_each(|page| assert_eq!(on(&tree, page), 2 * ADDS, "{kind}: page {page}"));
+        assert_eq!(behind(&tree), (1..=2 * ADDS).collect::<Vec<_>>(), "{kind}");
     }
 }
 
