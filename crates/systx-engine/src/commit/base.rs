@@ -40,7 +40,9 @@ pub(super) fn builds_on_unsynced<O: Os>(part: &Part<O>) -> bool {
 /// One object.
 struct Object<O: Os> {
     handle: Handle,
-    fd: Arc<O::Fd>,
+    /// `None`: it was looked at under its name, and is opened where that is needed.
+    fd: Option<Arc<O::Fd>>,
+    at: At,
     stat: Stat,
     /// True if its bytes are built on.
     bytes: bool,
@@ -73,6 +75,8 @@ struct Wanted {
     handle: Handle,
     at: At,
     counts: Counts,
+    /// It is opened for writing later on anyway.
+    in_place: bool,
 }
 
 /// How much of an object counts.
@@ -111,7 +115,15 @@ impl<O: Os> Base<O> {
         now: Began,
     ) -> Result<()> {
         let (os, root) = (&domain.os, &domain.area.root);
-        for Wanted { handle, at, counts } in wanted {
+        for wanted @ Wanted { handle, at, in_place, .. } in wanted {
+            if let Some(stat) = change.directories.kept(&at.dir).filter(|_| *in_place).and_then(|dir| {
+                // Whatever comes between the two moves the object's time, and is found by the final look.
+                let stat = os.stat_at(dir, &at.name).ok()?;
+                (os.handle_at(dir, &at.name) == Ok(*handle)).then_some(stat)
+            }) {
+                self.add(domain, wanted, (None, stat), now);
+                continue;
+            }
             let found = if at.name.is_empty() {
                 change.directories.find(os, root, handle, &at.path)?
             } else {
@@ -119,7 +131,8 @@ impl<O: Os> Base<O> {
             };
             // The final look reports an object that is gone.
             if let Some(fd) = found {
-                self.add(domain, *handle, fd, *counts, now)?;
+                let stat = os.stat(&fd)?;
+                self.add(domain, wanted, (Some(fd), stat), now);
             }
         }
         if !domain.info.open_by_handle {
@@ -152,7 +165,9 @@ impl<O: Os> Base<O> {
             if seen.insert(so_far.clone()) {
                 let handle = os.handle(&dir)?;
                 if !self.objects.iter().any(|known| known.handle == handle) {
-                    self.add(domain, handle, dir.clone(), Counts::Names, now)?;
+                    let at = At { dir: handle, path: so_far.clone(), name: Vec::new() };
+                    let wanted = Wanted { handle, at, counts: Counts::Names, in_place: false };
+                    self.add(domain, &wanted, (Some(dir.clone()), os.stat(&dir)?), now);
                 }
             }
         }
@@ -162,28 +177,27 @@ impl<O: Os> Base<O> {
     fn add(
         &mut self,
         domain: &Domain<O>,
-        handle: Handle,
-        fd: Arc<O::Fd>,
-        counts: Counts,
+        Wanted { handle, at, counts, .. }: &Wanted,
+        (fd, stat): (Option<Arc<O::Fd>>, Stat),
         now: Began,
-    ) -> Result<()> {
-        let stat = domain.os.stat(&fd)?;
+    ) {
+        let (handle, at) = (*handle, at.clone());
         let known = domain.table.on_disk();
         // Of another machine's stamps nothing follows for our clock.
         let older = |of| is_local(domain.info.kind) && known.is_older(stat.ctime, now, of);
         let settled = older(Of::Bytes(stat.size)) || known.knows(ObjectId::data(&handle), stat.ctime);
-        let bytes = counts == Counts::Bytes && stat.kind() == FileType::File;
+        let bytes = *counts == Counts::Bytes && stat.kind() == FileType::File;
         self.objects.push(Object {
             names_known: older(Of::Names) || known.knows(ObjectId::attr(&handle), stat.ctime),
             bytes_on_disk: if settled { OnDisk::Settled } else { OnDisk::Unknown },
             unwritten: mutant::on(Mutant::WritesOnUnseen),
             handle,
             fd,
+            at,
             stat,
             bytes,
             unchanged: false,
         });
-        Ok(())
     }
 
     /// Returns true if it needs a sync.
@@ -198,7 +212,18 @@ impl<O: Os> Base<O> {
             return Ok(None);
         }
         for object in self.objects.iter_mut().filter(|object| object.lacks_bytes()) {
-            let open = || domain.os.reopen(&object.fd, Open::Read);
+            let open = || match &object.fd {
+                Some(fd) => domain.os.reopen(fd, Open::Read),
+                None => open_object(
+                    &domain.os,
+                    &domain.area.root,
+                    &object.handle,
+                    &object.at.path,
+                    &object.at.name,
+                    Open::Read,
+                )?
+                .ok_or(Errno::STALE),
+            };
             match domain.open_past_leases(ObjectId::data(&object.handle), open) {
                 Ok(fd) => {
                     // Whoever is writing has it open for that. A write that begins later moves the time.
@@ -238,7 +263,7 @@ impl<O: Os> Base<O> {
     pub fn look_through(&mut self, targets: &HashMap<Handle, Arc<O::Fd>>) {
         for object in &mut self.objects {
             if let Some(target) = targets.get(&object.handle) {
-                object.fd = target.clone();
+                object.fd = Some(target.clone());
             }
         }
     }
@@ -246,8 +271,8 @@ impl<O: Os> Base<O> {
     /// Looks again, right before the first step.
     pub fn before_steps(&mut self, domain: &Domain<O>) {
         for object in self.objects.iter_mut().filter(|_| has_exact_stamps(domain)) {
-            let now = domain.os.stat(&object.fd);
-            object.unchanged = now.is_ok_and(|now| now.ctime == object.stat.ctime);
+            let now = object.fd.as_ref().map(|fd| domain.os.stat(fd));
+            object.unchanged = now.is_some_and(|now| now.is_ok_and(|now| now.ctime == object.stat.ctime));
         }
     }
 
@@ -261,7 +286,8 @@ impl<O: Os> Base<O> {
     pub fn after_steps(&self, domain: &Domain<O>, body: &Body) {
         let os = &domain.os;
         for object in self.objects.iter().filter(|object| object.unchanged && object.names_known) {
-            let Ok(now) = os.stat(&object.fd) else { continue };
+            let Some(fd) = &object.fd else { continue };
+            let Ok(now) = os.stat(fd) else { continue };
             let (note, id) = (domain.table.on_disk(), &object.handle);
             if now.kind() == FileType::Directory {
                 note.note(ObjectId::attr(id), now.ctime);
@@ -270,7 +296,7 @@ impl<O: Os> Base<O> {
             let is_patched =
                 body.steps.iter().any(|step| matches!(&step.act, Act::Patch(p) if p.file == *id));
             // Without the lease an outsider's store may lie between our last write and this look.
-            let ours_alone = os.lease_held(&object.fd) == Ok(Lease::Write);
+            let ours_alone = os.lease_held(fd) == Ok(Lease::Write);
             if now.nlink == 0 || !object.has_attributes_of(&now, body) || (is_patched && !ours_alone) {
                 continue;
             }
@@ -290,10 +316,8 @@ impl<O: Os> Base<O> {
     /// Notes an object that the record carries whole.
     fn note_made(&self, domain: &Domain<O>, at: &At, small: &Small) {
         let Some(dir) = self.objects.iter().find(|dir| dir.unchanged && dir.handle == at.dir) else { return };
-        let os = &domain.os;
-        let (Ok(handle), Ok(now)) = (os.handle_at(&dir.fd, &at.name), os.stat_at(&dir.fd, &at.name)) else {
-            return;
-        };
+        let (os, Some(dir)) = (&domain.os, &dir.fd) else { return };
+        let (Ok(handle), Ok(now)) = (os.handle_at(dir, &at.name), os.stat_at(dir, &at.name)) else { return };
         let as_made = (now.mode, now.uid, now.gid, now.mtime, now.nlink)
             == (small.mode, small.uid, small.gid, small.mtime, 1);
         let whole = now.kind() != FileType::File || now.size == small.content.len() as u64;
@@ -359,7 +383,7 @@ fn wanted<O: Os>(change: &Change<O>) -> (Vec<Wanted>, bool) {
         let n = *index.entry(*handle).or_insert(wanted.len());
         match wanted.get_mut(n) {
             Some(there) => there.counts = there.counts.max(counts),
-            None => wanted.push(Wanted { handle: *handle, at: at.clone(), counts }),
+            None => wanted.push(Wanted { handle: *handle, at: at.clone(), counts, in_place: false }),
         }
     };
     for step in &change.body.steps {
@@ -390,6 +414,10 @@ fn wanted<O: Os>(change: &Change<O>) -> (Vec<Wanted>, bool) {
             }
             Act::Attr { .. } => {}
         }
+    }
+    for step in &change.body.steps {
+        let Act::Patch(patch) = &step.act else { continue };
+        index.get(&patch.file).into_iter().for_each(|n| wanted[*n].in_place = true);
     }
     more |= wanted.len() > OBJECTS_MAX;
     wanted.truncate(OBJECTS_MAX);

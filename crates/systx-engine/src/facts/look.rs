@@ -102,13 +102,23 @@ impl<O: Os> Facts<O> {
 
     /// Looks at a name that is shared.
     pub(crate) fn entry_named(&mut self, dir: &Arc<LowerDir<O>>, name: &Name) -> Verb<Option<Found>> {
-        let fd = self.opened_now(dir)?;
         let stamp = dir.stamp().is_some();
         let in_domain = self.domains[dir.domain].clone();
-        let look = || look_knowing(&in_domain, dir, &fd, name);
-        let (found, claims) = self.first_look(dir, name, look, |found| *found)?;
+        let looked = dir.unsure().map(|fd| {
+            self.first_look(dir, name, || look_knowing(&in_domain, dir, &fd, name), |found| *found)
+        });
+        let (found, claims) = match looked {
+            // It is not: what has its number is the program's.
+            Some(Err(VerbError::Os(Errno::BADF))) | None => {
+                let fd = self.opened_now(dir)?;
+                self.first_look(dir, name, || look_knowing(&in_domain, dir, &fd, name), |found| *found)?
+            }
+            Some(looked) => looked?,
+        };
+        dir.is_sure();
         let stamped = found.is_none() && stamp;
         if found.is_none() && !stamp {
+            let fd = self.opened_now(dir)?;
             self.missed(dir, &fd)?;
         }
         let (dir, domain) = (dir.clone(), dir.domain);
@@ -210,15 +220,11 @@ impl<O: Os> Facts<O> {
         let handle = seen.object.as_ref().map(|known| known.handle).ok_or(Errno::NOENT)?;
         let domain = self.domains[seen.dir.domain].clone();
         let index = seen.dir.domain;
-        let open = domain.remembered.dir(&handle).filter(|fd| !self.lost && !domain.os.is_lost(fd));
-        let fd = match open {
-            Some(fd) => fd,
-            None => {
-                let fd = self.present_fd(fact)?;
-                domain.remembered.set_dir(&handle, &fd);
-                fd
-            }
-        };
+        if let Some(fd) = domain.remembered.dir(&handle).filter(|_| !self.lost) {
+            return Ok(LowerDir::remembered(index, fd, handle, self.path(fact)));
+        }
+        let fd = self.present_fd(fact)?;
+        domain.remembered.set_dir(&handle, &fd);
         Ok(LowerDir::new(index, fd, handle, self.path(fact)))
     }
 

@@ -8,7 +8,7 @@ use super::Facts;
 use crate::domain::Domain;
 use crate::objects::open_object;
 use crate::outcome::{ConflictKind, Verb};
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use systx_os::{Dirent, Handle, Open, Os, Result, Timestamp};
 
@@ -22,6 +22,8 @@ pub struct LowerDir<O: Os> {
     pub path: Vec<u8>,
     /// Usable as a base for names, while it is kept.
     fd: Mutex<Option<Arc<O::Fd>>>,
+    /// That is from an earlier transaction, and nobody has looked whether the program has closed it since.
+    unsure: AtomicBool,
     /// Change time before the names that are counted on it were looked for.
     stamp: OnceLock<Timestamp>,
     /// How many names were missing in it.
@@ -46,8 +48,30 @@ impl<O: Os> Default for LastOpened<O> {
 
 impl<O: Os> LowerDir<O> {
     pub(super) fn new(domain: usize, fd: Arc<O::Fd>, handle: Handle, path: Vec<u8>) -> Arc<LowerDir<O>> {
-        let fd = Mutex::new(Some(fd));
-        Arc::new(LowerDir { domain, handle, path, fd, stamp: OnceLock::new(), misses: AtomicU32::new(0) })
+        let (fd, unsure, misses) = (Mutex::new(Some(fd)), AtomicBool::new(false), AtomicU32::new(0));
+        Arc::new(LowerDir { domain, handle, path, fd, unsure, stamp: OnceLock::new(), misses })
+    }
+
+    /// One whose descriptor the process has from an earlier transaction.
+    pub(super) fn remembered(
+        domain: usize,
+        fd: Arc<O::Fd>,
+        handle: Handle,
+        path: Vec<u8>,
+    ) -> Arc<LowerDir<O>> {
+        let dir = LowerDir::new(domain, fd, handle, path);
+        dir.unsure.store(true, Ordering::Relaxed);
+        dir
+    }
+
+    /// Such a descriptor, for a look that says whether it is still what it was ([`LowerDir::is_sure`]).
+    pub(super) fn unsure(&self) -> Option<Arc<O::Fd>> {
+        self.kept().filter(|_| self.unsure.load(Ordering::Relaxed))
+    }
+
+    /// Says that it is.
+    pub(super) fn is_sure(&self) {
+        self.unsure.store(false, Ordering::Relaxed);
     }
 
     /// Returns true if a descriptor is kept.
@@ -99,9 +123,17 @@ impl<O: Os> Facts<O> {
 
     /// A descriptor of a directory; `None`: it is gone.
     pub(super) fn opened(&self, dir: &LowerDir<O>) -> Result<Option<Arc<O::Fd>>> {
-        if let Some(fd) = &*lock(&dir.fd) {
+        let mut kept = lock(&dir.fd);
+        let domain = &self.domains[dir.domain];
+        if dir.unsure.swap(false, Ordering::Relaxed) && kept.take_if(|fd| domain.os.is_lost(fd)).is_some() {
+            *kept = open_dir(domain, dir)?.map(Arc::new);
+            kept.iter().for_each(|fd| domain.remembered.set_dir(&dir.handle, fd));
+            return Ok(kept.clone());
+        }
+        if let Some(fd) = &*kept {
             return Ok(Some(fd.clone()));
         }
+        drop(kept);
         let mut last_opened = lock(&self.last_opened.0);
         match &*last_opened {
             Some(last) if (last.domain, last.handle) == (dir.domain, dir.handle) => {
@@ -109,9 +141,7 @@ impl<O: Os> Facts<O> {
             }
             _ => {}
         }
-        let domain = &self.domains[dir.domain];
-        let opened = open_object(&domain.os, &domain.area.root, &dir.handle, &dir.path, b"", Open::Path)?;
-        Ok(opened.map(|fd| {
+        Ok(open_dir(domain, dir)?.map(|fd| {
             let fd = Arc::new(fd);
             *last_opened = Some(Opened { domain: dir.domain, handle: dir.handle, fd: fd.clone() });
             fd
@@ -128,6 +158,10 @@ impl<O: Os> Facts<O> {
             }
         }
     }
+}
+
+fn open_dir<O: Os>(domain: &Domain<O>, dir: &LowerDir<O>) -> Result<Option<O::Fd>> {
+    open_object(&domain.os, &domain.area.root, &dir.handle, &dir.path, b"", Open::Path)
 }
 
 /// Names of a directory that is open as `fd`, without our area.

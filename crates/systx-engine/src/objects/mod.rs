@@ -232,6 +232,11 @@ impl<O: Os> Directories<O> {
         self.find_by(dir, || open_object(os, root, dir, path, b"", Open::Path))
     }
 
+    /// A directory that is open.
+    pub fn kept(&self, dir: &Handle) -> Option<&O::Fd> {
+        self.0.get(dir).map(|fd| &**fd)
+    }
+
     /// Whether none is kept.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
