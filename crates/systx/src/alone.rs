@@ -13,7 +13,7 @@ use crate::walk::{Last, Object, Start};
 use std::sync::{Arc, Weak};
 use systx_engine::domain::Domain;
 use systx_engine::outcome::{Durability, Isolation};
-use systx_os::{FileType, LinkAtEnd, Stat};
+use systx_os::{outside, FileType, LinkAtEnd, Stat};
 
 /// The answer to a question for attributes.
 pub(crate) enum Looked {
@@ -35,14 +35,15 @@ impl Calling<'_> {
     /// Looks at the end of a path: stat(2).
     pub fn look(&mut self, start: &Start, path: &[u8], last: Last) -> Answer<Looked> {
         let link = if last == Last::Follow { LinkAtEnd::Followed } else { LinkAtEnd::Itself };
-        let wanted: Path = (path.into(), link);
         // A durable one has to have on the disk what it has read; one of degree 2 may end when that has changed.
         let options = self.state.engine.options();
         let (durability, isolation) = (options.durability, options.isolation);
         let is_loose = durability == Durability::None && isolation == Isolation::Serializable;
-        let may_be_alone = is_loose && path.starts_with(b"/") && self.state.is_alone_with(&wanted);
-        if may_be_alone {
-            if let Some(stat) = self.look_alone(&wanted)? {
+        let is_first = self.state.alone.is_some() || self.state.mounts.is_empty();
+        let from_root = if is_loose && is_first { self.from_root(start, path) } else { None };
+        let wanted = from_root.map(|path| (path, link)).filter(|wanted| self.state.is_alone_with(wanted));
+        if let Some(wanted) = &wanted {
+            if let Some(stat) = self.look_alone(wanted)? {
                 return Ok(Looked::Alone(stat));
             }
         }
@@ -51,7 +52,7 @@ impl Calling<'_> {
         if let Object::Inside { node, attr, .. } = &mut object {
             *attr = self.state.engine.getattr(*node)?;
         }
-        if let (true, Object::Inside { node, attr, .. }) = (may_be_alone, &object) {
+        if let (Some(wanted), Object::Inside { node, attr, .. }) = (wanted, &object) {
             let open = &self.state.mounts[self.state.engine.mount_of(*node)];
             let is_directory = FileType::from_mode(attr.mode) == Some(FileType::Directory);
             let seen = look(&wanted).filter(|stat| agree(attr, stat) && stat.ctime == attr.ctime);
@@ -63,6 +64,18 @@ impl Calling<'_> {
             }
         }
         Ok(Looked::Walked(object))
+    }
+
+    /// A path from the root; `None`: none is known.
+    fn from_root(&self, start: &Start, path: &[u8]) -> Option<Box<[u8]>> {
+        match start {
+            _ if path.starts_with(b"/") => Some(path.into()),
+            Start::WorkingDirectory if !path.is_empty() => {
+                let dir = self.shared.paths.working_directory(outside::key_at(b".").ok()?)?;
+                Some([&dir, &b"/"[..], path].concat().into())
+            }
+            _ => None,
+        }
     }
 
     /// `None`: it has to be walked.

@@ -1,15 +1,15 @@
-//! Paths that this process knows, and the one look that a transaction has had.
+//! Paths that this process knows, its working directory's among them, and the one look that a transaction has had.
 //!
-//! Owns: both, the look itself, and the comparison of what was seen. Does not: decide when such a look counts (`alone`).
+//! Owns: these, the look itself, and the comparison of what was seen. Does not: decide when such a look counts (`alone`).
 
 use crate::error::Error;
 use crate::kernel::Kernel;
 use std::collections::HashMap;
-use std::sync::{Mutex, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use systx_engine::domain::Domain;
 use systx_engine::outcome::{self, ConflictKind, Party};
 use systx_engine::transaction::Attr;
-use systx_os::outside;
+use systx_os::outside::{self, Key};
 use systx_os::{LinkAtEnd, Stat, Timestamp};
 
 /// Most paths that a process knows.
@@ -20,7 +20,11 @@ pub(crate) type Path = (Box<[u8]>, LinkAtEnd);
 
 /// Objects that walks have found, by path.
 #[derive(Default)]
-pub(crate) struct Paths(Mutex<HashMap<Path, Known>>);
+pub(crate) struct Paths {
+    known: Mutex<HashMap<Path, Known>>,
+    /// The working directory from which the last of them began, and its path then.
+    working_directory: Mutex<Option<(Key, Arc<[u8]>)>>,
+}
 
 #[derive(Clone)]
 pub(crate) struct Known {
@@ -33,17 +37,34 @@ pub(crate) struct Known {
 
 impl Paths {
     pub fn get(&self, path: &Path) -> Option<Known> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).get(path).cloned()
+        held(&self.known).get(path).cloned()
     }
 
     /// One too many, and all others are forgotten.
     pub fn put(&self, path: Path, known: Known) {
-        let mut paths = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut paths = held(&self.known);
         if paths.len() >= PATHS_MAX {
             paths.clear();
         }
         paths.insert(path, known);
     }
+
+    /// Where this directory was when a walk began in it.
+    pub fn working_directory(&self, key: Key) -> Option<Arc<[u8]>> {
+        held(&self.working_directory)
+            .as_ref()
+            .filter(|(known, _)| *known == key)
+            .map(|(_, path)| path.clone())
+    }
+
+    pub fn set_working_directory(&self, key: Key, path: &[u8]) {
+        *held(&self.working_directory) = Some((key, path.into()));
+    }
+}
+
+/// Each value is complete at any time.
+fn held<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// All that a transaction has seen so far.

@@ -131,7 +131,7 @@ impl Served {
         Ok(Some(opened))
     }
 
-    /// The domain of root's that is open in this very directory, if nothing was mounted since.
+    /// The domain that is open in this very directory, if nothing was mounted since.
     pub fn top(&self, table: &Arc<Table>, key: Key) -> Option<Open> {
         let open = held(&self.open);
         let found = open.iter().find(|known| known.key == key && Arc::ptr_eq(&known.table, table));

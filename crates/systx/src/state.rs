@@ -26,7 +26,7 @@ use systx_engine::shown::Shown;
 use systx_engine::transaction::{Attr, Grain, Node, Transaction};
 use systx_os::caller::Caller;
 use systx_os::guest::GuestFd;
-use systx_os::outside::Outside;
+use systx_os::outside::{self, Outside};
 use systx_os::{Errno, Linux};
 use systx_places::path::join;
 use systx_places::site::{Site, Table};
@@ -567,6 +567,11 @@ impl Calling<'_> {
     ///
     /// `Ok(None)`: it is not what the mount table says, as something was mounted just now.
     pub fn serve(&mut self, site: &Site) -> Answer<Option<usize>> {
+        let table = self.table()?;
+        let key = outside::key_at(&site.top).ok().filter(|(_, _, mount)| *mount == site.mount);
+        if let Some(open) = key.and_then(|key| self.shared.served.top(&table, key)) {
+            return self.serve_open(open).map(Some);
+        }
         match self.shared.served.open(site).map_err(Fault::Ends)? {
             Some(open) => self.serve_open(open).map(Some),
             None => Ok(None),

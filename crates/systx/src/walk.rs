@@ -127,7 +127,7 @@ impl Calling<'_> {
         let mut rest = Rest::of(path);
         let mut at = match (path.starts_with(b"/"), start) {
             (true, _) => self.mount_on_the_way(&mut rest, last)?,
-            (false, Start::WorkingDirectory) => self.enter_path(b".")?,
+            (false, Start::WorkingDirectory) => self.enter_working_directory()?,
             (false, Start::At(place)) => place.clone(),
         };
         loop {
@@ -424,6 +424,31 @@ impl Calling<'_> {
         }
     }
 
+    /// The working directory of the calling thread, without opening it if it is where it was.
+    fn enter_working_directory(&mut self) -> Answer<Place> {
+        let key = outside::key_at(b".")?;
+        if let Some(known) = self.state.entered.get(&key) {
+            return Ok(known.clone());
+        }
+        if let Some(place) = self.enter_top(key)? {
+            return Ok(place);
+        }
+        if let Some(path) = self.shared.paths.working_directory(key) {
+            match self.enter_at(key, &path) {
+                Ok(Some(place)) => return Ok(place),
+                // It has moved.
+                Ok(None) | Err(Fault::Os(_)) => {}
+                Err(ends) => return Err(ends),
+            }
+        }
+        let dir = Arc::new(outside::open_at_path(b".")?);
+        let place = self.enter(dir.clone())?;
+        if let Place::Inside { .. } = place {
+            self.shared.paths.set_working_directory(outside::key_of(&dir)?, &outside::path_of(&dir)?);
+        }
+        Ok(place)
+    }
+
     /// The top of a file system that is open already. Of an ordinary user's directory the owners of those above have a
     /// say.
     fn enter_top(&mut self, key: Key) -> Answer<Option<Place>> {
@@ -450,11 +475,15 @@ impl Calling<'_> {
         if let Some(known) = self.state.entered.get(&key) {
             return Ok(known.clone());
         }
+        Ok(self.enter_at(key, &outside::path_of(&fd)?)?.unwrap_or(Place::Outside(fd)))
+    }
+
+    /// The directory at a path from the root, as [`Calling::enter`] does; `None`: it is not served.
+    fn enter_at(&mut self, key: Key, path: &[u8]) -> Answer<Option<Place>> {
         let (_, ino, mount) = key;
-        let path = outside::path_of(&fd)?;
         let table = self.table()?;
-        let Some(site) = table.site(self.shared.uid, &path, mount) else { return Ok(Place::Outside(fd)) };
-        let Some(index) = self.serve(&site)? else { return Ok(Place::Outside(fd)) };
+        let Some(site) = table.site(self.shared.uid, path, mount) else { return Ok(None) };
+        let Some(index) = self.serve(&site)? else { return Ok(None) };
         let mut node = self.state.engine.root(index);
         for name in site.rest.split(|byte| *byte == b'/').filter(|name| !name.is_empty()) {
             // The caller holds the directory open or stands in it, however it came there.
@@ -469,7 +498,7 @@ impl Calling<'_> {
         }
         let place = Place::Inside { node, mount };
         self.state.entered.insert(key, place.clone());
-        Ok(place)
+        Ok(Some(place))
     }
 }
 

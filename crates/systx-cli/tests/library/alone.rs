@@ -1,8 +1,10 @@
 //! A transaction's first look at a path, which the kernel may answer alone: it shows what is there now, and what else
 //! the transaction does and its end hold it to that.
 
-use super::{loosely, place, systx, KINDS};
+use super::{loosely, place, process, systx, KINDS};
 use crate::machine::must;
+use std::env::set_current_dir;
+use std::fs;
 use std::path::Path;
 use std::process::Command;
 use systx::{Error, Systx, Transaction};
@@ -107,4 +109,81 @@ pub fn first_looks(dir: &Path) {
         assert!(!tx.try_exists(&file).unwrap(), "{kind}");
         tx.commit().unwrap();
     }
+}
+
+pub fn relative(dir: &Path) {
+    for kind in KINDS {
+        let Some((_volume, tree)) = place(dir, kind) else { continue };
+        must(&mut process("relative", &tree));
+    }
+}
+
+/// In a process of its own, as it goes about.
+pub fn play_relative(tree: &Path) {
+    let file = |dir: &str| tree.join(dir).join("file");
+    for (n, dir) in ["a/b", "other"].iter().enumerate() {
+        fs::create_dir_all(tree.join(dir)).unwrap();
+        fs::write(file(dir), vec![b'x'; n + 1]).unwrap();
+    }
+    let (systx, path, beside) = (systx(), Path::new("file"), tree.join("beside"));
+    let know = |len: u64| {
+        for _ in 0..3 {
+            let (tx, found) = looked(&systx, path);
+            assert_eq!(found, len);
+            tx.commit().unwrap();
+        }
+    };
+    let write = |text: &str| systx.atomically(&loosely(), |tx| tx.write(path, text)).unwrap();
+    let has = |dir: &str, text: &str| assert_eq!(fs::read_to_string(file(dir)).unwrap(), text, "{dir}");
+    set_current_dir(tree.join("a/b")).unwrap();
+    know(1);
+    // An outsider's change is shown, and is a conflict until the end.
+    fs::write(path, "outside").unwrap();
+    know(7);
+    let (tx, _) = looked(&systx, path);
+    fs::write(path, "changed").unwrap();
+    assert!(tx.commit().unwrap_err().is_conflict());
+    know(7);
+    // The same path of another directory is another one, and what was seen stays seen where the thread goes.
+    set_current_dir(tree.join("other")).unwrap();
+    know(2);
+    let (tx, _) = looked(&systx, path);
+    set_current_dir(tree.join("a/b")).unwrap();
+    tx.write(&beside, "on what was read").unwrap();
+    assert_eq!(tx.metadata(path).unwrap().len(), 7);
+    tx.commit().unwrap();
+    let (tx, _) = looked(&systx, path);
+    set_current_dir("/").unwrap();
+    fs::write(file("a/b"), "written").unwrap();
+    conflicts(tx.write(&beside, "on what is not so"));
+    set_current_dir(tree.join("a/b")).unwrap();
+    know(7);
+    // The directory in which it stands moves, and another one has its path.
+    fs::rename(tree.join("a"), tree.join("away")).unwrap();
+    know(7);
+    fs::create_dir_all(tree.join("a/b")).unwrap();
+    fs::write(file("a/b"), "a decoy").unwrap();
+    know(7);
+    write("mine");
+    has("away/b", "mine");
+    has("a/b", "a decoy");
+    know(4);
+    let (tx, _) = looked(&systx, path);
+    fs::rename(tree.join("away"), tree.join("away2")).unwrap();
+    tx.commit().expect_err("its path is a fact");
+    write("mine again");
+    has("away2/b", "mine again");
+    // It is gone, and so is what was in it.
+    fs::remove_dir_all(tree.join("away2")).unwrap();
+    let tx = systx.begin(&loosely()).unwrap();
+    assert!(tx.metadata(path).is_err());
+    drop(tx);
+    has("a/b", "a decoy");
+    // In a root of its own.
+    std::os::unix::fs::chroot(tree).unwrap();
+    set_current_dir("/a/b").unwrap();
+    know(7);
+    write("inside");
+    assert_eq!(fs::read_to_string("/a/b/file").unwrap(), "inside");
+    know(6);
 }

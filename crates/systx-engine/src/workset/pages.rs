@@ -100,8 +100,9 @@ impl<O: Os> Workset<O> {
     pub(crate) fn write_pages(&mut self, ix: Ix, bytes: &[u8], offset: u64) -> Verb<bool> {
         let end = offset.saturating_add(bytes.len() as u64);
         let none = Changed::new();
-        let changed = match &self.object(ix).data {
-            Data::Base(_) if self.facts.grain == Grain::Pages => &none,
+        let object = self.object(ix);
+        let changed = match &object.data {
+            Data::Base(_) if self.facts.grain == Grain::Pages && object.lower.is_some() => &none,
             Data::Pages(pages) => &pages.changed,
             _ => return Ok(false),
         };
