@@ -114,7 +114,12 @@ pub fn first_looks(dir: &Path) {
 pub fn relative(dir: &Path) {
     for kind in KINDS {
         let Some((_volume, tree)) = place(dir, kind) else { continue };
+        // For the root that it gets.
+        let proc = tree.join("proc");
+        fs::create_dir(&proc).unwrap();
+        must(Command::new("mount").arg("--bind").arg("/proc").arg(&proc));
         must(&mut process("relative", &tree));
+        must(Command::new("umount").arg("-l").arg(&proc));
     }
 }
 
@@ -183,7 +188,6 @@ pub fn play_relative(tree: &Path) {
     std::os::unix::fs::chroot(tree).unwrap();
     set_current_dir("/a/b").unwrap();
     know(7);
-    write("inside");
-    assert_eq!(fs::read_to_string("/a/b/file").unwrap(), "inside");
+    fs::write(path, "inside").unwrap();
     know(6);
 }

@@ -5,7 +5,7 @@ use super::world::*;
 use crate::domain::Domain;
 use crate::id::PAGE_BYTES;
 use crate::outcome::{CommitError, Committed, ConflictKind, Durability, Options, Recovered, Verb, VerbError};
-use crate::transaction::{Access, Grain, Node, SetAttr, SetTime, Transaction};
+use crate::transaction::{Access, Caller, Grain, Node, SetAttr, SetTime, Transaction};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::Arc;
 use systx_os::{FsKind, Open, Os, Timestamp};
@@ -231,6 +231,26 @@ fn who_knows_the_size_conflicts_with_a_growth_and_a_cut_and_with_no_overwrite() 
                 });
             }
         }
+    }
+}
+
+/// A file that the transaction itself has made has nothing but its own bytes.
+#[test]
+fn who_makes_a_file_and_goes_by_pages_reads_what_it_has_written() {
+    for kind in KINDS {
+        within(kind, |machine, domain| {
+            let (mut t, _) = begin(domain, Durability::Durable).expect("begins");
+            let root = t.root(0);
+            let (w, _) = t.lookup(root, b"w").expect("looks").expect("it is there");
+            let me = Caller { uid: 0, gid: 0, umask: 0o022 };
+            let (made, _) = t.create(w, b"made", 0o644, me).expect("makes");
+            for text in [&b"one "[..], b"two "] {
+                behind(&mut t, made, text).expect("writes");
+            }
+            assert_eq!(read(&mut t, made, 0).expect("reads"), b"one two ");
+            committed(t.commit());
+            assert_eq!(machine.look(0, "w/made").expect("it is there").content, b"one two ");
+        });
     }
 }
 
