@@ -40,8 +40,8 @@ impl Calling<'_> {
         let (durability, isolation) = (options.durability, options.isolation);
         let is_loose = durability == Durability::None && isolation == Isolation::Serializable;
         let is_first = self.state.alone.is_some() || self.state.mounts.is_empty();
-        let from_root = if is_loose && is_first { self.from_root(start, path) } else { None };
-        let wanted = from_root.map(|path| (path, link)).filter(|wanted| self.state.is_alone_with(wanted));
+        let known_path = if is_loose && is_first { self.path_from_root(start, path) } else { None };
+        let wanted = known_path.map(|path| (path, link)).filter(|wanted| self.state.is_alone_with(wanted));
         if let Some(wanted) = &wanted {
             if let Some(stat) = self.look_alone(wanted)? {
                 return Ok(Looked::Alone(stat));
@@ -67,7 +67,7 @@ impl Calling<'_> {
     }
 
     /// A path from the root; `None`: none is known.
-    fn from_root(&self, start: &Start, path: &[u8]) -> Option<Box<[u8]>> {
+    fn path_from_root(&self, start: &Start, path: &[u8]) -> Option<Box<[u8]>> {
         match start {
             _ if path.starts_with(b"/") => Some(path.into()),
             Start::WorkingDirectory if !path.is_empty() => {

@@ -20,7 +20,7 @@ const GROUPS: [Group; 2] = [
         // The library's watcher, its rules of contention, its pages and its appends are below it; so is an area's block
         // that no archiver makes, its files that are others', names that wait for their key,
         // what was being moved, and a file's size apart from its times.
-        lines_max: 41_400,
+        lines_max: 41_450,
     },
     Group { name: "the library's crates", crates: &["systx-places", "systx", "systx-c"], lines_max: 12_000 },
 ];
