@@ -1,6 +1,7 @@
 //! U and D for the owner, and the way back for a commit that did not get to its commit point.
 
 use super::{Commit, Decided, Number, Part};
+use crate::domain::moving::takes_out;
 use crate::domain::SlotState;
 use crate::invariant::invariant;
 use crate::log::Cell;
@@ -8,7 +9,6 @@ use crate::mutant::{self, Mutant};
 use crate::outcome::{CommitError, Committed, ConflictCopy, Durability};
 use crate::publish::site::{Opened, Pass, Site};
 use crate::publish::{publish, reclaim, Pending};
-use crate::record::{Act, Body};
 use crate::shown::Shown;
 use systx_os::{Os, Phase};
 use tracing::debug_span;
@@ -36,8 +36,8 @@ impl<O: Os> Commit<'_, O> {
             done.steps += change.body.steps.len() as u64;
             let domain = &part.domain;
             domain.os.phase(Phase::Publish);
-            if self.durability == Durability::None && moves(&change.body) {
-                domain.begin_moving(change.id);
+            if self.durability == Durability::None && takes_out(&change.body) {
+                domain.begin_moving(&change.slots, &change.body);
             }
             change.base.before_steps(domain);
             let opened = Opened {
@@ -105,7 +105,7 @@ impl<O: Os> Commit<'_, O> {
             if is_empty && !recorded && has_slots {
                 // Without a header nothing is ever redone.
                 part.domain.discard_staging(part.id());
-                if part.change.as_ref().is_some_and(|change| moves(&change.body)) {
+                if part.change.as_ref().is_some_and(|change| takes_out(&change.body)) {
                     part.domain.end_moving(part.id());
                 }
             }
@@ -185,11 +185,6 @@ impl<O: Os> Commit<'_, O> {
         self.enter(Phase::Withdrawn);
         error
     }
-}
-
-/// Returns true if objects of the tree stand in entries for a while.
-fn moves(body: &Body) -> bool {
-    body.steps.iter().any(|step| matches!(step.act, Act::Take { .. }))
 }
 
 /// The staging entries of a part after their reclaiming.

@@ -19,6 +19,7 @@ pub(crate) mod images;
 mod journal;
 pub mod layout;
 pub(crate) mod marks;
+pub(crate) mod moving;
 pub(crate) mod on_disk;
 mod open_error;
 mod opened;

@@ -89,17 +89,6 @@ impl<O: Os> Domain<O> {
         }
     }
 
-    /// Notes that a commit without a record is moving objects: until they are in place they stand in its entries, and if
-    /// the file system goes meanwhile, nothing else says that they are not its own. Without room for it they would go.
-    pub(crate) fn begin_moving(&self, id: TxId) {
-        let _ = self.os.create(&self.area.tx, &marks::name_of_moving(id), 0);
-    }
-
-    /// Takes that back.
-    pub(crate) fn end_moving(&self, id: TxId) {
-        let _ = self.os.unlink(&self.area.tx, &marks::name_of_moving(id));
-    }
-
     /// Deletes the unsealed staging directories of an owner that is dead.
     pub(crate) fn discard_unsealed_of(&self, ix: OwnerIx) -> Result<()> {
         let suffix = format!(".{}~", ix.0);

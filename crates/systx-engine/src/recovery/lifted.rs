@@ -1,13 +1,13 @@
-//! Objects of the tree that a commit without a record was moving when its file system went: they stand in its staging
-//! directory, between their two names, and nothing says what they were.
+//! Objects of the tree that a commit without a record had taken out when its file system went: they stand in its staging
+//! directory, between their two names, and nothing says where they belong.
 //!
-//! Guarantees: what is older than the staging directory itself was not made by the transaction: it is kept in `aside/`
-//! and reported, not deleted. Does not: know where it belongs.
+//! Guarantees: what is not known to be the transaction's own, or removed by it, is kept in `aside/` and reported, not
+//! deleted ([`Moving`]). Does not: know where it belongs.
 
+use crate::domain::moving::Moving;
 use crate::domain::shared_staging::{first_slot, owner_of};
 use crate::domain::{marks, reports, Area};
 use crate::id::TxId;
-use crate::mutant::{self, Mutant};
 use crate::objects::{identify, slot_number};
 use crate::outcome::{ConflictCopy, ConflictCopyKind};
 use systx_os::{Errno, Open, Os, Rename, Result};
@@ -29,14 +29,14 @@ pub(super) fn moving<O: Os>(os: &O, area: &Area<O>) -> Result<Vec<TxId>> {
 /// Keeps them, before the rest of a staging directory is deleted: those in entries of this transaction, `all` of which
 /// are, or some, where it is a shared one.
 pub(super) fn keep<O: Os>(os: &O, area: &Area<O>, dir: &O::Fd, id: TxId, all: All) -> Result<()> {
-    let Some(made) = os.made(dir)?.filter(|_| !mutant::on(Mutant::LiftedDeleted)) else { return Ok(()) };
+    let note = Moving::of(os, area, id)?;
     for entry in os.read_dir(dir)? {
         let Some(slot) = slot_number(&entry.name) else { continue };
         if all == All::Not && owner_of(&entry.name) != Some(first_slot(id)) {
             continue;
         }
         let object = os.open(dir, &entry.name, Open::Path)?;
-        if os.made(&object)?.is_none_or(|since| since >= made) {
+        if note.may_go(os, &object, slot, entry.ino)? {
             continue;
         }
         let mut name = format!("{id}.{slot}");

@@ -5,8 +5,9 @@ use super::world::*;
 use crate::domain::Domain;
 use crate::outcome::{CommitError, Committed, Durability, Options, Party, Recovered};
 use crate::transaction::{Access, Caller, Node, SetAttr, Transaction};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::Arc;
-use systx_os::{Errno, FsKind, Rename};
+use systx_os::{Errno, FsKind, Open, Os, Rename};
 use systx_sim::machine::{run_process, Call, Crash, Effect, Fault, Machine, Plant, SimOs};
 
 /// Caller with all rights.
@@ -221,22 +222,26 @@ fn what_a_later_record_has_set_is_not_told_as_somebody_elses() {
     }
 }
 
-/// What stands between its two names when the file system goes, and no record says where it belongs.
+/// What stands between its two names when the file system goes, and no record says where it belongs. It is no matter how
+/// old it is: some came when the transaction had begun to stage.
 #[test]
 fn what_a_commit_without_durability_was_moving_is_not_deleted() {
     // In the shared staging directory, and in one of its own.
-    for count in [3, 20] {
+    for count in [4, 20] {
         let start = machine(FsKind::Ext4);
-        let names: Vec<String> = (0..count).map(|n| format!("w/file{n}")).collect();
-        let files: Vec<_> = names.iter().map(|name| (name.as_str(), Plant::File(b"mine"))).collect();
-        start.plant(0, &files).expect("planting");
-        start.plant(0, &[("w/to", Plant::Dir)]).expect("planting");
+        let names: Vec<String> = (0..count).map(|n| format!("file{n}")).collect();
+        let (early, late) = names.split_at(count / 2);
+        start.plant(0, &[("w/to", Plant::Dir), ("w/old", Plant::File(b"old"))]).expect("planting");
+        for name in early {
+            start.plant(0, &[(&format!("w/{name}"), Plant::File(b"mine"))]).expect("planting");
+        }
         start.settle();
         start.advance_ns(1_000_000_000);
         let mut kept = 0;
         for point in 0.. {
             let cut = copy(&start);
-            let os = cut.spawn("owner");
+            let (os, outsider) = (cut.spawn("owner"), cut.spawn("outsider"));
+            let came = AtomicBool::new(false);
             cut.kill_at(&os, point);
             let ended = run_process(&os, || {
                 let domain = open(&os).expect("opens");
@@ -244,8 +249,17 @@ fn what_a_commit_without_durability_was_moving_is_not_deleted() {
                 let mut t = Transaction::begin(os.clone(), vec![domain], options).expect("begins");
                 let w = t.lookup(t.root(0), b"w").expect("looks").expect("is there").0;
                 let to = t.lookup(w, b"to").expect("looks").expect("is there").0;
-                for name in &names {
-                    let name = name.trim_start_matches("w/").as_bytes();
+                let me = Caller { uid: 0, gid: 0, umask: 0o022 };
+                let (new, _) = t.create(w, b"new", 0o644, me).expect("makes");
+                t.write_at(new, b"new", 0).expect("writes");
+                t.rename(w, b"new", w, b"old", Rename::Replace).expect("replaces");
+                let theirs = outsider.open(&outsider.root(0), b"w", Open::Directory).expect("opens");
+                for name in late {
+                    let file = outsider.create(&theirs, name.as_bytes(), 0o644).expect("makes");
+                    outsider.pwrite(&file, b"mine", 0).expect("writes");
+                }
+                came.store(true, Ordering::Relaxed);
+                for name in names.iter().map(|name| name.as_bytes()) {
                     t.rename(w, name, to, name, Rename::NoReplace).expect("moves");
                 }
                 t.commit().expect("commits");
@@ -254,10 +268,12 @@ fn what_a_commit_without_durability_was_moving_is_not_deleted() {
             cut.power_loss(Crash::Everything, &mut fastrand::Rng::with_seed(point));
             let aside = inside(&cut, "boot", |domain, _| domain.kept_aside().expect("readable").len());
             let there = |name: &&String| {
-                [name.to_string(), name.replace("w/", "w/to/")].iter().any(|path| cut.look(0, path).is_some())
+                ["w/", "w/to/"].iter().any(|dir| cut.look(0, &format!("{dir}{name}")).is_some())
             };
             let found = names.iter().filter(there).count() + aside;
-            assert!(found >= names.len(), "cut off before call {point}: one of {count} is nowhere: {found}");
+            let wanted = if came.load(Ordering::Relaxed) { count } else { early.len() };
+            assert!(found >= wanted, "cut off before call {point}: one of {count} is nowhere: {found}");
+            assert!(found <= count, "cut off before call {point}: what was to go is kept");
             kept += aside;
             if ended.is_ok() {
                 break;
