@@ -2,16 +2,20 @@
 
 use super::decide::{is_restored, may_be_lost, of_small, opened, Sector, SmallEnd, SmallTime};
 use super::site::{Pass, Site};
+use crate::acl::CAPABILITY;
 use crate::bytes::{read_up_to, write_all};
-use crate::objects::{identify, slot_name};
+use crate::objects::{current_xattr, identify, slot_name};
 use crate::outcome::ConflictCopyKind;
 use crate::record::{Small, Step, SECTOR_BYTES};
-use systx_os::{Errno, FileType, Open, Os, Rename, Result, Stat, Timestamp};
+use systx_os::{Errno, FileType, Open, Os, Rename, Result, SetXattr, Stat, Timestamp};
 
 /// Access time of a file whose contents a recovery is writing. Its writes move the modification time, and a
 /// power loss may leave that and not the bytes: without a mark the next recovery would take both for an
 /// outsider's.
 const RESTORING: Timestamp = Timestamp { sec: 1, nsec: 597_348_211 };
+
+/// Setuid and setgid.
+const SET_ID: u32 = 0o6000;
 
 /// Renames slot → name, unless the slot is empty (taken already) or the name is taken (displaced).
 pub(super) fn place<O: Os>(site: &mut Site<'_, O>, step: &Step, small: Option<&Small>) -> Result<()> {
@@ -65,11 +69,11 @@ fn rewrite<O: Os>(site: &mut Site<'_, O>, step: &Step, small: &Small) -> Result<
 /// left like an outsider's.
 fn restore<O: Os>(os: &O, found: &O::Fd, small: &Small) -> Result<()> {
     let stat = os.stat(found)?;
-    give_mode_back(os, found, &stat, small.mode)?;
+    let rights = Rights::of(os, found, &stat, small)?;
     let (content, size) = (&small.content, stat.size as usize);
     // The time of ours may lie in the future: touch(1) can set any.
     let later = stat.mtime > small.ctime && stat.mtime != small.mtime;
-    let begun = stat.atime == RESTORING;
+    let begun = is_begun(&stat);
     let time = if begun {
         SmallTime::Restoring
     } else if later {
@@ -80,10 +84,16 @@ fn restore<O: Os>(os: &O, found: &O::Fd, small: &Small) -> Result<()> {
     if !may_be_lost(SmallEnd::of(content.len(), size), time) {
         return Ok(());
     }
+    let atime = if begun { small.mtime } else { stat.atime };
     let mut present = vec![0; size];
     let read = match os.reopen(found, Open::Read) {
         // Of mode 0200 or 0000, and we are not root.
-        Err(Errno::ACCESS) => open_for_writing(os, found)?,
+        Err(Errno::ACCESS) => {
+            os.utimens(found, Some(RESTORING), None)?;
+            let fd = open_for_writing(os, found)?;
+            os.utimens(found, Some(atime), None)?;
+            fd
+        }
         fd => fd?,
     };
     let got = read_up_to(os, &read, &mut present, 0)?;
@@ -100,25 +110,66 @@ fn restore<O: Os>(os: &O, found: &O::Fd, small: &Small) -> Result<()> {
     if !is_restored(&sectors, time) {
         return Ok(());
     }
+    // Before the mode is opened: that it was opened here is told by this.
+    os.utimens(found, Some(RESTORING), None)?;
     let fd = open_for_writing(os, found)?;
-    os.utimens(&fd, Some(RESTORING), None)?;
     for (n, ours) in content.chunks(SECTOR_BYTES).enumerate() {
         if sectors[n] == Sector::Lost {
             write_all(os, &fd, ours, (n * SECTOR_BYTES) as u64)?;
         }
     }
+    rights.give_back(os, found)?;
     // An outsider may have set them since.
-    let atime = if begun { small.mtime } else { stat.atime };
     os.utimens(&fd, Some(atime), Some(if later { small.mtime } else { stat.mtime }))
 }
 
-/// A recovery that was killed in [`open_for_writing`] has left the mode open to the owner.
-fn give_mode_back<O: Os>(os: &O, found: &O::Fd, stat: &Stat, mode: u32) -> Result<()> {
-    let wanted = mode & 0o7777;
-    if os.uid() != 0 && stat.perm() != wanted && stat.perm() == opened(wanted) {
-        os.chmod(found, wanted)
-    } else {
-        Ok(())
+/// A recovery was cut off while it wrote the contents.
+fn is_begun(stat: &Stat) -> bool {
+    stat.atime == RESTORING
+}
+
+/// Mode and capability of a file whose contents are written again, which the kernel takes away with that.
+struct Rights {
+    perm: u32,
+    capability: Option<Vec<u8>>,
+}
+
+impl Rights {
+    /// Those that it has. A recovery that was cut off may have left the mode open to the owner
+    /// ([`open_for_writing`]), or have written: then those of the record.
+    fn of<O: Os>(os: &O, found: &O::Fd, stat: &Stat, small: &Small) -> Result<Rights> {
+        let (mut perm, wanted) = (stat.perm(), small.mode & 0o7777);
+        let mut capability = match current_xattr(os, found, CAPABILITY) {
+            Err(Errno::OPNOTSUPP) => None,
+            value => value?,
+        };
+        if is_begun(stat) {
+            if os.uid() != 0 && perm != wanted && perm == opened(wanted) {
+                os.chmod(found, wanted)?;
+                perm = wanted;
+            }
+            if perm == wanted & !SET_ID {
+                perm = wanted;
+            }
+            let recorded = small.xattrs.iter().find(|(name, _)| name == CAPABILITY);
+            capability = capability.or(recorded.map(|(_, value)| value.clone()));
+        }
+        Ok(Rights { perm, capability })
+    }
+
+    /// All bytes are those of the record by now.
+    fn give_back<O: Os>(&self, os: &O, found: &O::Fd) -> Result<()> {
+        if os.stat(found)?.perm() != self.perm {
+            os.chmod(found, self.perm)?;
+        }
+        match &self.capability {
+            Some(value) => match os.setxattr(found, CAPABILITY, value, SetXattr::Any) {
+                // Its owner can't.
+                Err(Errno::PERM) if os.uid() != 0 => Ok(()),
+                set => set,
+            },
+            None => Ok(()),
+        }
     }
 }
 
@@ -126,7 +177,7 @@ fn give_mode_back<O: Os>(os: &O, found: &O::Fd, stat: &Stat, mode: u32) -> Resul
 /// out.
 ///
 /// There is no other way than another mode for a moment. A kill in that moment is made good when the record
-/// is redone: by [`give_mode_back`], and by the ATTR step that made the mode what it is.
+/// is redone: by [`Rights::of`], and by the ATTR step that made the mode what it is.
 pub(super) fn open_for_writing<O: Os>(os: &O, found: &O::Fd) -> Result<O::Fd> {
     match os.reopen(found, Open::ReadWrite) {
         Err(Errno::ACCESS) => {
@@ -249,11 +300,56 @@ mod tests {
         let machine = Machine::with(FsKind::Ext4);
         let user = machine.spawn_as("redo", 1000);
         for present in [&b"contents"[..], b""] {
-            assert_eq!(restored(&user, b"contents", present, 0o644), (b"contents".to_vec(), 0o444));
+            for (begun, mode) in [(RESTORING, 0o444), (Timestamp { sec: 9, nsec: 0 }, 0o644)] {
+                let (found, small) = file(&user, b"contents", present, 0o644);
+                user.utimens(&found, Some(begun), None).expect("works");
+                restore(&user, &found, &small).expect("works");
+                assert_eq!(
+                    user.stat(&found).expect("works").perm(),
+                    mode,
+                    "{begun:?}: else it is an outsider's"
+                );
+                user.unlink(&user.root(0), b"f").expect("works");
+            }
         }
         // Root is never kept out: that mode is an outsider's.
         let root = machine.spawn("redo");
         assert_eq!(restored(&root, b"contents", b"", 0o644).1, 0o644);
+    }
+
+    /// Also by the recovery behind one that was killed at any call.
+    #[test]
+    fn what_writing_contents_again_takes_away_is_given_back() {
+        for uid in [0, 1000] {
+            let machine = Machine::with(FsKind::Ext4);
+            let os = machine.spawn_as("owner", uid);
+            let (found, mut small) = file(&os, b"contents", b"", 0o4755);
+            small.mode = small.mode & !0o7777 | 0o4755;
+            if uid == 0 {
+                os.setxattr(&found, CAPABILITY, b"all", SetXattr::Any).expect("works");
+                small.xattrs.push((CAPABILITY.to_vec(), b"all".to_vec()));
+            }
+            machine.settle();
+            let fills = |os: &SimOs| {
+                let found = os.open(&os.root(0), b"f", Open::Path).expect("is there");
+                restore(os, &found, &small)
+            };
+            for point in 0.. {
+                let machine = machine.fork();
+                let os = machine.spawn_as("redo", uid);
+                machine.kill_at(&os, point);
+                let whole = run_process(&os, || fills(&os).expect("works")).is_ok();
+                let os = machine.spawn_as("redo", uid);
+                fills(&os).expect("works");
+                let found = os.open(&os.root(0), b"f", Open::Path).expect("is there");
+                assert_eq!(os.stat(&found).expect("works").perm(), 0o4755, "{uid}: killed at call {point}");
+                let value = current_xattr(&os, &found, CAPABILITY).expect("works");
+                assert_eq!(value.is_some(), uid == 0, "{uid}: killed at call {point}");
+                if whole {
+                    break;
+                }
+            }
+        }
     }
 
     /// A directory that can't be entered now does not show whether a step was taken: the staging entry does,

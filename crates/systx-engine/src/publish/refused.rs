@@ -95,7 +95,11 @@ fn set_aside<O: Os>(site: &mut Site<'_, O>, n: usize, step: &Step, why: Conflict
     match &step.act {
         Act::Place { .. } | Act::Link { .. } => match held(site)? {
             Some(_) => return site.set_aside(step, why),
-            None => site.report(step, None, why),
+            // It is in place, and what a power loss has taken of its contents can't be written there.
+            None => match contents(&step.act) {
+                Some(content) => keep_bytes(site, n, step, why, |os, fd| write_all(os, fd, content, 0))?,
+                None => site.report(step, None, why),
+            },
         },
         Act::Replace { before, .. } => match held(site)? {
             Some(held) if held != *before => return site.set_aside(step, why),
@@ -118,14 +122,7 @@ fn set_aside<O: Os>(site: &mut Site<'_, O>, n: usize, step: &Step, why: Conflict
                 return site.set_aside(step, why);
             }
         }
-        Act::Patch(patch) => {
-            let name = patch_name(site, n);
-            let copy = ConflictCopy { path: site.path_of(&step.at), aside: Some(name.clone()), what: why };
-            // Noted first, as any other: a later pass finds the file, and asks no more.
-            site.note(&copy);
-            keep_patch(site, &name, patch)?;
-            site.conflict_copies.push(copy);
-        }
+        Act::Patch(patch) => keep_bytes(site, n, step, why, |os, fd| write_patch(os, fd, patch))?,
         Act::Attr { .. } => site.report(step, None, why),
     }
     Ok(())
@@ -197,10 +194,22 @@ fn nothing_is_as_before<O: Os>(site: &Site<'_, O>, step: &Step, patch: &Patch, f
 /// Returns true if an earlier pass has set a patch without entry aside: the file with its bytes is the mark.
 pub(super) fn was_set_aside<O: Os>(site: &Site<'_, O>, n: usize, step: &Step) -> Result<bool> {
     match &step.act {
-        Act::Patch(patch) if !site.is_own && !in_slot(patch) => {
+        Act::Patch(patch) if in_slot(patch) => Ok(false),
+        Act::Place { .. } if contents(&step.act).is_none() => Ok(false),
+        Act::Patch(_) | Act::Place { .. } if !site.is_own => {
             Ok(identify(site.os, site.aside, patch_name(site, n).as_bytes())?.is_some())
         }
         _ => Ok(false),
+    }
+}
+
+/// The contents of a file that a step carries whole.
+fn contents(act: &Act) -> Option<&[u8]> {
+    match act {
+        Act::Place { small: Some(small) } if FileType::from_mode(small.mode) == Some(FileType::File) => {
+            Some(&small.content)
+        }
+        _ => None,
     }
 }
 
@@ -212,21 +221,38 @@ fn patch_name<O: Os>(site: &Site<'_, O>, n: usize) -> String {
     format!("{}.patch{n}", site.id)
 }
 
-/// Keeps the bytes of a patch at their places in a file in `aside/`.
-fn keep_patch<O: Os>(site: &Site<'_, O>, name: &str, patch: &Patch) -> Result<()> {
-    let os = site.os;
+/// Keeps bytes that can't be written to a file in one in `aside/`, and reports it.
+fn keep_bytes<O: Os>(
+    site: &mut Site<'_, O>,
+    n: usize,
+    step: &Step,
+    why: ConflictCopyKind,
+    write: impl Fn(&O, &O::Fd) -> Result<()>,
+) -> Result<()> {
+    let (os, name) = (site.os, patch_name(site, n));
+    let copy = ConflictCopy { path: site.path_of(&step.at), aside: Some(name.clone()), what: why };
+    // Noted first, as any other: a later pass finds the file, and asks no more.
+    site.note(&copy);
     let fd = os.tmpfile(site.aside, 0o600)?;
-    // The size is set by itself, since holes are not written, also where one is the end.
-    os.truncate(&fd, patch.size_after)?;
-    for range in patch.ranges.iter().filter(|range| range.source != Source::Hole) {
-        for chunk in chunks(range, patch.size_after) {
-            write_all(os, &fd, &after_image(os, None, range, chunk)?, chunk.at)?;
-        }
-    }
+    write(os, &fd)?;
     // It has its name last, as that says that all of it is there.
     os.fsync(&fd)?;
     match os.link(&fd, site.aside, name.as_bytes()) {
-        Err(Errno::EXIST) => Ok(()),
-        done => done,
+        Ok(()) | Err(Errno::EXIST) => {}
+        Err(error) => return Err(error),
     }
+    site.conflict_copies.push(copy);
+    Ok(())
+}
+
+/// Writes the bytes of a patch to their places.
+fn write_patch<O: Os>(os: &O, fd: &O::Fd, patch: &Patch) -> Result<()> {
+    // The size is set by itself, since holes are not written, also where one is the end.
+    os.truncate(fd, patch.size_after)?;
+    for range in patch.ranges.iter().filter(|range| range.source != Source::Hole) {
+        for chunk in chunks(range, patch.size_after) {
+            write_all(os, fd, &after_image(os, None, range, chunk)?, chunk.at)?;
+        }
+    }
+    Ok(())
 }
