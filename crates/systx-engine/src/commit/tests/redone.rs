@@ -1,7 +1,7 @@
 //! Records on the same file, redone one after the other: what an outsider does between two of them, and what
 //! other records do.
 
-use super::stuck::change;
+use super::stuck::{change, ROOT};
 use super::world::*;
 use crate::outcome::{CommitError, Committed, ConflictCopyKind, Recovered};
 use crate::transaction::{Access, SetAttr};
@@ -337,4 +337,40 @@ fn a_redo_that_finds_no_room_for_a_new_log_is_not_repeated_over_what_others_do_m
     machine.power_loss(Crash::NothingUnsynced, &mut fastrand::Rng::with_seed(1));
     assert_eq!(recover(&machine, 0, |_, _| {}).finished, 1);
     assert_eq!(sector(&machine, "w/a", 2), "third.");
+}
+
+/// What can't be written into the file that is in place is not lost: it is kept once.
+#[test]
+fn contents_of_a_small_file_that_has_become_immutable_are_kept() {
+    let mut seen = 0;
+    for (seed, (immutable, append_only)) in
+        (0..20).flat_map(|seed| [(seed, (true, false)), (seed, (false, true))])
+    {
+        let machine = machine(FsKind::Ext4);
+        let os = machine.spawn("owner");
+        let made = run_process(&os, || {
+            change(&open(&os).expect("opens"), |t, w| {
+                let (node, _) = t.create(w, b"small", 0o644, ROOT)?;
+                t.write_at(node, b"contents", 0).map(drop)
+            })
+            .expect("commits");
+        });
+        made.expect("lives");
+        machine.power_loss(Crash::Random, &mut fastrand::Rng::with_seed(seed));
+        // Its name is there, and its contents are not.
+        if machine.look(0, "w/small").is_none_or(|found| !found.content.iter().all(|byte| *byte == 0)) {
+            continue;
+        }
+        seen += 1;
+        let left = machine.look(0, "w/small").expect("is there").content;
+        machine.set_flags(0, "w/small", immutable, append_only).expect("sets");
+        for _ in 0..2 {
+            let recovered = recover(&machine, 1, |_, _| {});
+            assert!(recovered.unfinished.is_empty(), "{recovered:?}");
+            let kept = machine.look(0, ".systx/aside/1.patch0").map(|kept| kept.content);
+            assert_eq!(kept.as_deref(), Some(&b"contents"[..]), "{recovered:?}");
+        }
+        assert_eq!(machine.look(0, "w/small").expect("is there").content, left);
+    }
+    assert!(seen > 1, "{seen}");
 }
