@@ -126,6 +126,7 @@ fn look(area: &Area) -> Vec<Line> {
         helper(),
         watcher(),
     ];
+    lines.extend(labels());
     if let Some(places) = places {
         // Without a user namespace nothing can be looked at, and that is said.
         if lines.iter().all(|line| line.subject != USER_NAMESPACES || line.holds != Holds::No) {
@@ -247,6 +248,19 @@ fn helper() -> Line {
             Some("Use cgroup v2"),
         )
     }
+}
+
+/// Said of each commit where labels decide.
+pub const NEW_LABELS: &str = "SELinux: new files have the label of systx's area; run restorecon on them";
+
+/// Returns true if SELinux enforces its policy. The view shows no labels, and what is new gets its own where it is staged.
+pub fn labels_decide() -> bool {
+    std::fs::read("/sys/fs/selinux/enforce").is_ok_and(|value| value.starts_with(b"1"))
+}
+
+fn labels() -> Option<Line> {
+    let text = "SELinux: inside, labels protect nothing; new files get the label of the area";
+    labels_decide().then(|| line("labels", Holds::Weaker, text, Some("restorecon behind each commit")))
 }
 
 /// Of the library's processes.

@@ -145,6 +145,12 @@ pub fn served() -> Result<Vec<Lower>> {
     Ok(tree::served(&table()?, &see))
 }
 
+/// Where mounts are that would be served were they not read-only: what was begun before that is open there still.
+pub fn read_only() -> Result<Vec<Vec<u8>>> {
+    let there = |mount: &Mount| tree::is_only_read_only(mount) && see(mount) == Seen::Directory;
+    Ok(table()?.into_iter().filter(there).map(|mount| mount.point).collect())
+}
+
 /// Why mounts that would be served are not: their file systems fail.
 pub fn failing() -> Result<Vec<Failure>> {
     let fails = |mount: &Mount| tree::can_be_served(mount).is_ok() && see(mount) == Seen::Silent;

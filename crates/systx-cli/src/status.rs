@@ -56,9 +56,12 @@ pub fn list(args: &Json) -> Answer {
             Err(e) => found.failed.push(Failure::at(&mounted.lower.point, e)),
         }
     }
+    let listed: Vec<_> = rows.iter().map(|(_, l)| l.pid).collect();
+    let unlisted = open.iter().filter(|open| !is_over(open) && !listed.contains(&open.look.pid));
     if args.json {
         let mut rows: Vec<_> = rows.iter().map(|(mounted, l)| row_json(mounted, l, &open)).collect();
-        rows.extend(open.iter().filter(|open| is_over(open)).map(doomed_json));
+        rows.extend(unlisted.map(|open| told_json(open, "open")));
+        rows.extend(open.iter().filter(|open| is_over(open)).map(|open| told_json(open, "over")));
         return Ok(Said {
             text: format!("{}\n", json!({ "transactions": rows, "failed": found.sentences() })),
             well: found.failed.is_empty(),
@@ -73,6 +76,9 @@ pub fn list(args: &Json) -> Answer {
         let takes = takes.map_or_else(String::new, |bytes| format!("  takes {}", session::room(bytes)));
         out += &format!("{}  {state}  pid {}{takes}  {point}  {command}\n", l.tx, l.pid);
         out += &open.filter(|o| is_of_first(o, mounted)).map_or(String::new(), |o| session::inside(&o.look));
+    }
+    for Found { look, point, .. } in unlisted {
+        out += &format!("{}  open  pid {}  {}  mounted read-only\n", look.id, look.pid, shown(point));
     }
     for Found { look, point, .. } in open.iter().filter(|open| is_over(open)) {
         let point = shown(point);
@@ -91,7 +97,7 @@ pub fn status(args: &Status) -> Answer {
         let point = shown(&one.point);
         page.text += &format!("transaction {} on {point}: over, pid {}\n", one.look.id, one.look.pid);
         page.text += &session::described(&one.look);
-        page.values.push(doomed_json(one));
+        page.values.push(told_json(one, "over"));
     }
     for (mounted, domain) in &found.open {
         let there = match There::look(mounted, domain) {
@@ -568,8 +574,9 @@ fn is_of_first(open: &Found, mounted: &Mounted) -> bool {
     open.point == mounted.lower.point
 }
 
-fn doomed_json(open: &Found) -> Value {
-    let mut value = json!({ "id": open.look.id, "pid": open.look.pid, "state": "over", "alive": true });
+/// One that has no row.
+fn told_json(open: &Found, state: &str) -> Value {
+    let mut value = json!({ "id": open.look.id, "pid": open.look.pid, "state": state, "alive": true });
     value["open"] = session::described_json(&open.look);
     put(&mut value, "mount", &open.point);
     value

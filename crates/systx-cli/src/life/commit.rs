@@ -5,6 +5,7 @@
 //! transaction that did not commit. Does not: know why a commit is wanted.
 
 use crate::args::Undoable;
+use crate::doctor;
 use crate::failure::{verb_failed, Failure};
 use crate::report::Ending;
 use systx_engine::outcome::{CommitError, Committed, Conflict, VerbError};
@@ -66,6 +67,9 @@ pub fn commit(
         Ok(mut done) => {
             if let Some(Err(e)) = image.map(|image| image.committed(IMAGES_MAX)) {
                 done.warning.get_or_insert(format!("what it could be undone with is not all in place: {e}"));
+            }
+            if doctor::labels_decide() {
+                done.warning.get_or_insert_with(|| doctor::NEW_LABELS.into());
             }
             (ending(done), None)
         }

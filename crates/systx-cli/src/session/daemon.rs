@@ -154,7 +154,7 @@ fn held_open(
     let numbers = points.zip(tx.ids()).map(|(point, id)| (point, id.0)).collect();
     let mut kept = inhabited(tx, &served, terms, signals)?;
     // Only who can come in finds it.
-    server.open(Socket::new(&os, &first_area(domains)?, id)?, numbers);
+    server.open(Socket::new(&os, &first_area(domains)?, id)?, numbers, &served.tree.named);
     loop {
         let end = server.stay(&mut kept, signals, &deadline);
         if matches!(end, End::Wanted(_)) && server.is_anybody_inside() {

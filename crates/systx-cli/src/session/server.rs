@@ -14,8 +14,11 @@ use crate::failure::{Failure, Result};
 use crate::life::Life;
 use crate::report::Told;
 use crate::words::Voice;
+use std::ffi::OsStr;
 use std::fs::File;
 use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
 use systx_engine::outcome::{Conflict, Verb, VerbError};
 use systx_engine::transaction::Transaction;
 use systx_os::process::{self, Deadline, Signals};
@@ -138,6 +141,8 @@ pub struct Server {
     since: i64,
     recorded: bool,
     numbers: Vec<(Vec<u8>, u64)>,
+    /// The directories to which it is confined; none: it is the whole tree.
+    named: Vec<Vec<u8>>,
     /// A transaction that can't be committed stays.
     pub keeps: bool,
     lost: Option<u64>,
@@ -161,6 +166,7 @@ impl Server {
             since: now(),
             recorded,
             numbers: Vec::new(),
+            named: Vec::new(),
             keeps,
             lost: None,
             doomed: None,
@@ -175,8 +181,9 @@ impl Server {
     }
 
     /// Opens the transaction to clients, and informs the one that began it.
-    pub fn open(&mut self, socket: Socket, numbers: Vec<(Vec<u8>, u64)>) {
+    pub fn open(&mut self, socket: Socket, numbers: Vec<(Vec<u8>, u64)>, named: &[Vec<u8>]) {
         self.socket = Some(socket);
+        self.named = named.to_vec();
         self.id = numbers.first().map_or(0, |(_, id)| *id);
         self.numbers = numbers;
         if let Some(first) = self.clients.first() {
@@ -367,6 +374,13 @@ impl Server {
                     return Next::Ends(end);
                 }
             }
+        }
+        // Where the commit fails it has to be served there again, or what was done in it is gone.
+        let gone = |dir: &&Vec<u8>| !Path::new(OsStr::from_bytes(dir)).is_dir();
+        if let Some(dir) = self.named.iter().filter(|_| wanted.commit && self.keeps).find(gone) {
+            let why = Failure::at(dir, "it has been moved or removed")
+                .hint("put it back, and commit then; the transaction stays open");
+            return self.clients[n].hears(&Answer::Refused(why.to_string()));
         }
         // The client learns how the end came about.
         let client = &mut self.clients[n];

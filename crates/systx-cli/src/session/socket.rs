@@ -183,7 +183,10 @@ fn ask(os: &Linux, stream: UnixStream) -> Option<(Line, Look)> {
 fn areas(os: &Linux, area: &Area) -> Result<Vec<(Vec<u8>, OwnedFd)>> {
     let name = domains::area_name(area);
     let points = match os.uid() {
-        0 => domains::served()?.into_iter().map(|lower| lower.point).collect(),
+        0 => {
+            let served = domains::served()?.into_iter().map(|lower| lower.point);
+            served.chain(domains::read_only()?).collect()
+        }
         _ => ordinary::with_areas(&name),
     };
     let open = |point: Vec<u8>| {

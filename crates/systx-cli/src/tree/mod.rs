@@ -83,6 +83,11 @@ pub fn can_be_served(mount: &Mount) -> Result<()> {
     }
 }
 
+/// Returns true if nothing else keeps the directories of a mount from being served.
+pub fn is_only_read_only(mount: &Mount) -> bool {
+    matches!(obstacle(mount), Some(Obstacle::ReadOnly))
+}
+
 /// Returns the mounts that can be served, also where the rest of the tree can't be: in most containers `/` is
 /// an overlay.
 pub fn served(mounts: &[Mount], see: &dyn Fn(&Mount) -> Seen) -> Vec<Lower> {

@@ -9,6 +9,7 @@ use std::process::Stdio;
 pub const ALL: &[(&str, Case)] = &[
     ("what_several_commands_do_takes_effect_at_once", what_several_commands_do_takes_effect_at_once),
     ("begin_prints_the_number_and_holds_nothing_open", begin_prints_the_number),
+    ("one_whose_directory_has_moved_stays_open", one_whose_directory_has_moved),
     ("a_command_inside_keeps_what_is_its_callers", a_command_inside_keeps_what_is_its_callers),
     ("several_commands_run_at_the_same_time_and_are_listed", several_commands_run_at_the_same_time),
     ("what_a_command_leaves_behind_goes_on_until_the_end", what_a_command_leaves_behind_goes_on),
@@ -55,6 +56,21 @@ fn begin_prints_the_number(p: &Place) {
     let nowhere = systx(p, "begin", &["--only", "nowhere"]).output().unwrap();
     assert_eq!((all(&nowhere).0, out(&nowhere).as_str()), (125, ""));
     assert!(err(&nowhere).contains("--only nowhere: No such file or directory"), "{}", err(&nowhere));
+}
+
+/// A commit that fails leaves it as it is, so it must be possible to serve it again.
+fn one_whose_directory_has_moved(p: &Place) {
+    let open = begin(p, &[]);
+    open.shell("echo new > new");
+    let away = p.served.with_file_name("away");
+    std::fs::rename(&p.served, &away).unwrap();
+    let (code, said, why) = all(&open.command("commit", &[]).current_dir(&away).output().unwrap());
+    assert_eq!((code, said.as_str()), (125, ""), "{why}");
+    assert!(why.contains("it has been moved or removed; put it back, and commit then"), "{why}");
+    std::fs::rename(&away, &p.served).unwrap();
+    assert_eq!(all(&open.verb("commit", &[])), (0, String::new(), String::new()));
+    assert_eq!(p.read("new"), "new\n");
+    open.daemon.gone();
 }
 
 fn a_command_inside_keeps_what_is_its_callers(p: &Place) {
