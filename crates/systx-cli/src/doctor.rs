@@ -6,6 +6,7 @@
 use crate::args::Area;
 use crate::domains::{self, Mounted};
 use crate::failure::LeftOut;
+use crate::labels;
 use crate::ordinary;
 use crate::ordinary::places::{places, Places};
 use crate::status::Said;
@@ -126,7 +127,7 @@ fn look(area: &Area) -> Vec<Line> {
         helper(),
         watcher(),
     ];
-    lines.extend(labels());
+    lines.extend(of_labels());
     if let Some(places) = places {
         // Without a user namespace nothing can be looked at, and that is said.
         if lines.iter().all(|line| line.subject != USER_NAMESPACES || line.holds != Holds::No) {
@@ -250,17 +251,9 @@ fn helper() -> Line {
     }
 }
 
-/// Said of each commit where labels decide.
-pub const NEW_LABELS: &str = "SELinux: new files have the label of systx's area; run restorecon on them";
-
-/// Returns true if SELinux enforces its policy. The view shows no labels, and what is new gets its own where it is staged.
-pub fn labels_decide() -> bool {
-    std::fs::read("/sys/fs/selinux/enforce").is_ok_and(|value| value.starts_with(b"1"))
-}
-
-fn labels() -> Option<Line> {
+fn of_labels() -> Option<Line> {
     let text = "SELinux: inside, labels protect nothing; new files get the label of the area";
-    labels_decide().then(|| line("labels", Holds::Weaker, text, Some("restorecon behind each commit")))
+    labels::decide().then(|| line("labels", Holds::Weaker, text, Some("restorecon behind each commit")))
 }
 
 /// Of the library's processes.

@@ -119,6 +119,10 @@ fn is_served_from_its_mount(table: &[Mount], dir: &[u8]) -> Result<()> {
     let Some(mount) = ordinary::mount_of(table, dir).filter(|m| device(&m.point) != device(dir)) else {
         return Ok(());
     };
+    // Only btrfs has them: something was mounted, or unmounted, since the table was read.
+    if mount.fs_type != b"btrfs" {
+        return Err(Failure::on_no_mount(dir));
+    }
     let mut way = tree::owned::way(dir, &mount.point);
     let subvolume = shown(way.find(|path| device(path) == device(dir)).unwrap_or(dir));
     let why = format!("the subvolume {subvolume} has no mount of its own");

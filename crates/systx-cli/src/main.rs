@@ -19,6 +19,7 @@ mod domains;
 mod failure;
 mod hint;
 mod hooks;
+mod labels;
 mod life;
 mod log;
 mod logging;

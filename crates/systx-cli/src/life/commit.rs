@@ -5,8 +5,8 @@
 //! transaction that did not commit. Does not: know why a commit is wanted.
 
 use crate::args::Undoable;
-use crate::doctor;
 use crate::failure::{verb_failed, Failure};
+use crate::labels;
 use crate::report::Ending;
 use systx_engine::outcome::{CommitError, Committed, Conflict, VerbError};
 use systx_engine::transaction::Transaction;
@@ -68,8 +68,8 @@ pub fn commit(
             if let Some(Err(e)) = image.map(|image| image.committed(IMAGES_MAX)) {
                 done.warning.get_or_insert(format!("what it could be undone with is not all in place: {e}"));
             }
-            if doctor::labels_decide() {
-                done.warning.get_or_insert_with(|| doctor::NEW_LABELS.into());
+            if labels::decide() {
+                done.warning.get_or_insert_with(|| labels::NEW_LABELS.into());
             }
             (ending(done), None)
         }

@@ -1,13 +1,14 @@
 //! PLACE and PUT: the object in the slot gets a name that is missing.
 
 use super::decide::{is_restored, may_be_lost, of_small, opened, Sector, SmallEnd, SmallTime};
+use super::power::DROPPED;
 use super::site::{Pass, Site};
 use crate::acl::CAPABILITY;
 use crate::bytes::{read_up_to, write_all};
 use crate::objects::{current_xattr, identify, slot_name};
 use crate::outcome::ConflictCopyKind;
 use crate::record::{Small, Step, SECTOR_BYTES};
-use systx_os::{Errno, FileType, Open, Os, Rename, Result, SetXattr, Stat, Timestamp};
+use systx_os::{Errno, FileType, Lease, Open, Os, Rename, Result, SetXattr, Stat, Timestamp};
 
 /// Access time of a file whose contents a recovery is writing. Its writes move the modification time, and a
 /// power loss may leave that and not the bytes: without a mark the next recovery would take both for an
@@ -57,7 +58,10 @@ fn rewrite<O: Os>(site: &mut Site<'_, O>, step: &Step, small: &Small) -> Result<
     if site.os.handle(&found)? != small.handle {
         return Ok(());
     }
-    restore(site.os, &found, small)
+    if restore(site.os, &found, small)? == Given::Not {
+        site.report(step, None, DROPPED);
+    }
+    Ok(())
 }
 
 /// Gives a file the contents of `small` again, unless an outsider has changed it since: then all of it stays.
@@ -67,7 +71,7 @@ fn rewrite<O: Os>(site: &mut Site<'_, O>, step: &Step, small: &Small) -> Result<
 /// emptied, or overwritten with zeros, and its time set back, looks like a power loss (residue c in
 /// docs/guarantees.md). A later record that has changed the file waited until it was synced: its bytes are
 /// left like an outsider's.
-fn restore<O: Os>(os: &O, found: &O::Fd, small: &Small) -> Result<()> {
+fn restore<O: Os>(os: &O, found: &O::Fd, small: &Small) -> Result<Given> {
     let stat = os.stat(found)?;
     let rights = Rights::of(os, found, &stat, small)?;
     let (content, size) = (&small.content, stat.size as usize);
@@ -82,7 +86,7 @@ fn restore<O: Os>(os: &O, found: &O::Fd, small: &Small) -> Result<()> {
         SmallTime::Published
     };
     if !may_be_lost(SmallEnd::of(content.len(), size), time) {
-        return Ok(());
+        return Ok(Given::All);
     }
     let atime = if begun { small.mtime } else { stat.atime };
     let mut present = vec![0; size];
@@ -108,7 +112,7 @@ fn restore<O: Os>(os: &O, found: &O::Fd, small: &Small) -> Result<()> {
         })
         .collect();
     if !is_restored(&sectors, time) {
-        return Ok(());
+        return Ok(Given::All);
     }
     // Before the mode is opened: that it was opened here is told by this.
     os.utimens(found, Some(RESTORING), None)?;
@@ -118,14 +122,24 @@ fn restore<O: Os>(os: &O, found: &O::Fd, small: &Small) -> Result<()> {
             write_all(os, &fd, ours, (n * SECTOR_BYTES) as u64)?;
         }
     }
-    rights.give_back(os, found)?;
+    drop(fd);
+    let given = rights.give_back(os, found, content)?;
     // An outsider may have set them since.
-    os.utimens(&fd, Some(atime), Some(if later { small.mtime } else { stat.mtime }))
+    os.utimens(found, Some(atime), Some(if later { small.mtime } else { stat.mtime }))?;
+    Ok(given)
 }
 
 /// A recovery was cut off while it wrote the contents.
 fn is_begun(stat: &Stat) -> bool {
     stat.atime == RESTORING
+}
+
+/// The fate of what was taken away.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Given {
+    All,
+    /// Another process may have changed the bytes since.
+    Not,
 }
 
 /// Mode and capability of a file whose contents are written again, which the kernel takes away with that.
@@ -157,18 +171,38 @@ impl Rights {
         Ok(Rights { perm, capability })
     }
 
-    /// All bytes are those of the record by now.
-    fn give_back<O: Os>(&self, os: &O, found: &O::Fd) -> Result<()> {
+    /// Gives the bytes of the record back what they had. Under a lease no process can have other bytes there meanwhile.
+    fn give_back<O: Os>(&self, os: &O, found: &O::Fd, content: &[u8]) -> Result<Given> {
+        let changed = os.stat(found)?.perm() != self.perm;
+        if !changed && self.capability.is_none() {
+            return Ok(Given::All);
+        }
+        let fd = match os.reopen(found, Open::Read) {
+            Err(Errno::ACCESS | Errno::AGAIN) => return Ok(Given::Not),
+            fd => fd?,
+        };
+        if os.lease(&fd, Lease::Read) == Err(Errno::AGAIN) {
+            return Ok(Given::Not);
+        }
+        let given = self.give_to(os, found, &fd, content);
+        let _ = os.lease(&fd, Lease::None);
+        given
+    }
+
+    fn give_to<O: Os>(&self, os: &O, found: &O::Fd, held: &O::Fd, content: &[u8]) -> Result<Given> {
+        let mut present = vec![0; content.len() + 1];
+        let got = read_up_to(os, held, &mut present, 0)?;
+        if present[..got] != *content {
+            return Ok(Given::Not);
+        }
         if os.stat(found)?.perm() != self.perm {
             os.chmod(found, self.perm)?;
         }
-        match &self.capability {
-            Some(value) => match os.setxattr(found, CAPABILITY, value, SetXattr::Any) {
-                // Its owner can't.
-                Err(Errno::PERM) if os.uid() != 0 => Ok(()),
-                set => set,
-            },
-            None => Ok(()),
+        let Some(value) = &self.capability else { return Ok(Given::All) };
+        match os.setxattr(found, CAPABILITY, value, SetXattr::Any) {
+            // Its owner can't.
+            Err(Errno::PERM) if os.uid() != 0 => Ok(Given::Not),
+            set => set.map(|()| Given::All),
         }
     }
 }
@@ -315,6 +349,19 @@ mod tests {
         // Root is never kept out: that mode is an outsider's.
         let root = machine.spawn("redo");
         assert_eq!(restored(&root, b"contents", b"", 0o644).1, 0o644);
+    }
+
+    #[test]
+    fn a_file_that_another_process_may_be_writing_gets_no_rights_back() {
+        let machine = Machine::with(FsKind::Ext4);
+        let os = machine.spawn("redo");
+        let (found, mut small) = file(&os, b"contents", b"", 0o4755);
+        small.mode = small.mode & !0o7777 | 0o4755;
+        os.setxattr(&found, CAPABILITY, b"all", SetXattr::Any).expect("works");
+        let other = machine.spawn("other");
+        let _open = other.open(&other.root(0), b"f", Open::ReadWrite).expect("opens");
+        assert_eq!(restore(&os, &found, &small), Ok(Given::Not));
+        assert_eq!(current_xattr(&os, &found, CAPABILITY), Ok(None));
     }
 
     /// Also by the recovery behind one that was killed at any call.
