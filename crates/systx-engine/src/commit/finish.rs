@@ -1,7 +1,6 @@
 //! U and D for the owner, and the way back for a commit that did not get to its commit point.
 
 use super::{Commit, Decided, Number, Part};
-use crate::domain::moving::takes_out;
 use crate::domain::SlotState;
 use crate::invariant::invariant;
 use crate::log::Cell;
@@ -36,9 +35,6 @@ impl<O: Os> Commit<'_, O> {
             done.steps += change.body.steps.len() as u64;
             let domain = &part.domain;
             domain.os.phase(Phase::Publish);
-            if self.durability == Durability::None && takes_out(&change.body) {
-                domain.begin_moving(&change.slots, &change.body);
-            }
             change.base.before_steps(domain);
             let opened = Opened {
                 patch_targets: std::mem::take(&mut change.patch_targets),
@@ -105,9 +101,7 @@ impl<O: Os> Commit<'_, O> {
             if is_empty && !recorded && has_slots {
                 // Without a header nothing is ever redone.
                 part.domain.discard_staging(part.id());
-                if part.change.as_ref().is_some_and(|change| takes_out(&change.body)) {
-                    part.domain.end_moving(part.id());
-                }
+                part.end_moving(self.durability);
             }
         }
     }
@@ -160,6 +154,7 @@ impl<O: Os> Commit<'_, O> {
             if let Some(Number { slot, .. }) = part.numbered {
                 let _ = part.domain.set_slot(slot, SlotState::Validated, SlotState::Aborting);
             }
+            part.end_moving(self.durability);
         }
         for (n, part) in self.parts.iter().enumerate() {
             let (Some(Number { lsn, .. }), Some(change)) = (part.numbered, &part.change) else { continue };

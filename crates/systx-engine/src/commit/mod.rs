@@ -24,6 +24,7 @@ pub(crate) use prepare::Draft;
 #[cfg(test)]
 use prepare::{Failing, InSharedStaging};
 
+use crate::domain::moving::takes_out;
 use crate::domain::{Domain, Place, Sealed, SlotIx, SlotState};
 use crate::facts::{Facts, OpenFiles};
 use crate::id::{Footprint, Lsn, Objects, TxId};
@@ -100,6 +101,18 @@ impl<O: Os> Part<O> {
     /// nothing redone.
     pub fn promises(&self) -> bool {
         self.domain.comes_back() || mutant::on(Mutant::ForgetfulPromises)
+    }
+
+    /// Returns true if its steps take objects out of the tree, and no record will say so.
+    pub fn is_moving(&self, durability: Durability) -> bool {
+        durability == Durability::None && self.change.as_ref().is_some_and(|change| takes_out(&change.body))
+    }
+
+    /// Nothing stands in its entries any more, or nothing will.
+    pub fn end_moving(&self, durability: Durability) {
+        if self.is_moving(durability) {
+            self.domain.end_moving(self.id());
+        }
     }
 
     /// Transaction number; 0 where nothing changes.

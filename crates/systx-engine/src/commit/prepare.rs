@@ -291,10 +291,14 @@ pub(super) fn record_part<O: Os>(
             barrier::stage_barrier(&domain, change, &mut base).map_err(fail(doing))?;
             change.base = base;
         }
-        // Behind the barrier: the record must not survive a power loss without the objects that it names.
-        change.write_body(&domain)?;
     }
-    Ok(())
+    if part.is_moving(durability) {
+        let noted = part.change.as_ref().map(|change| domain.begin_moving(&change.slots, &change.body));
+        noted.transpose().map_err(fail("noting what is moved"))?;
+    }
+    // Behind the barrier: the record must not survive a power loss without the objects that it names.
+    let written = part.change.as_mut().map(|change| change.write_body(&domain)).transpose();
+    written.inspect_err(|_| part.end_moving(durability)).map(drop)
 }
 
 /// Returns true if every record but the coordinator's names the coordinator, and that one none.

@@ -15,7 +15,7 @@ use crate::objects::slot_number;
 use crate::record::{Act, Body};
 use serde::{Deserialize, Serialize};
 use std::collections::HashMap;
-use systx_os::{Dirent, FileType, Handle, Open, Os, Result, Timestamp};
+use systx_os::{Dirent, Errno, FileType, Handle, Open, Os, Result, Timestamp};
 
 /// What stood in the entries before the first step, and what was to be deleted.
 #[derive(Default, Serialize, Deserialize)]
@@ -35,27 +35,32 @@ pub(crate) fn takes_out(body: &Body) -> bool {
 }
 
 impl<O: Os> Domain<O> {
-    /// Makes the note, before the first step. Without room for it all that is found in the entries would go.
-    pub(crate) fn begin_moving(&self, slots: &O::Fd, body: &Body) {
-        let made = || -> Result<()> {
-            let mut entries = self.os.read_dir(slots)?;
-            if body.shared_slots.is_some() {
-                entries.retain(|entry| owner_of(&entry.name) == Some(first_slot(body.id)));
+    /// Makes the note when all entries are there, and before the commit point: whoever takes the first step, it is there.
+    pub(crate) fn begin_moving(&self, slots: &O::Fd, body: &Body) -> Result<()> {
+        let mut entries = self.os.read_dir(slots)?;
+        if body.shared_slots.is_some() {
+            entries.retain(|entry| owner_of(&entry.name) == Some(first_slot(body.id)));
+        }
+        let numbered = |entry: &Dirent| Some((slot_number(&entry.name)?, entry.ino));
+        let ours = entries.iter().filter_map(numbered).collect();
+        let going = body.steps.iter().filter_map(|step| match &step.act {
+            Act::Replace { before, .. } | Act::Remove { before, .. } => Some((step.slot, *before)),
+            _ => None,
+        });
+        let note = Moving { ours, going: going.collect(), since: None };
+        let fd = self.os.tmpfile(&self.area.tx, 0o600)?;
+        let bytes = postcard::to_allocvec(&note).unwrap_or_default();
+        write_all(&self.os, &fd, &bytes, 0)?;
+        // Its name last: who is killed here leaves all of it or nothing. (A power loss may leave the name alone.)
+        let named = || self.os.link(&fd, &self.area.tx, &marks::name_of_moving(body.id));
+        match named() {
+            // Of an earlier try.
+            Err(Errno::EXIST) => {
+                self.end_moving(body.id);
+                named()
             }
-            let numbered = |entry: &Dirent| Some((slot_number(&entry.name)?, entry.ino));
-            let ours = entries.iter().filter_map(numbered).collect();
-            let going = body.steps.iter().filter_map(|step| match &step.act {
-                Act::Replace { before, .. } | Act::Remove { before, .. } => Some((step.slot, *before)),
-                _ => None,
-            });
-            let note = Moving { ours, going: going.collect(), since: None };
-            let fd = self.os.tmpfile(&self.area.tx, 0o600)?;
-            let bytes = postcard::to_allocvec(&note).unwrap_or_default();
-            write_all(&self.os, &fd, &bytes, 0)?;
-            // Its name last: who is killed here leaves all of it or nothing. (A power loss may leave the name alone.)
-            self.os.link(&fd, &self.area.tx, &marks::name_of_moving(body.id))
-        };
-        let _ = made();
+            named => named,
+        }
     }
 
     /// Takes it back.
