@@ -157,6 +157,7 @@ through! {
         fn handle(fd: &Fd) -> Result<Handle>;
         fn made(fd: &Fd) -> Result<Option<Timestamp>>;
         fn reserved_at(fd: &Fd, offset: u64) -> Result<bool>;
+        fn was_written_out(fd: &Fd) -> Result<bool>;
         fn read_dir(fd: &Fd) -> Result<Vec<Dirent>>;
         fn read_link(fd: &Fd) -> Result<Vec<u8>>;
         fn statfs(fd: &Fd) -> Result<StatFs>;

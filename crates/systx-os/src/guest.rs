@@ -210,6 +210,7 @@ through! {
         fn handle(fd) -> Handle;
         fn made(fd) -> Option<Timestamp>;
         fn reserved_at(fd, offset: u64) -> bool;
+        fn was_written_out(fd) -> bool;
         fn handle_at(dir, name: &[u8]) -> Handle;
         fn read_dir(fd) -> Vec<Dirent>;
         fn read_link(fd) -> Vec<u8>;

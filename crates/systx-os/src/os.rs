@@ -101,6 +101,12 @@ pub trait Os: Clone + Send + Sync + 'static {
         let _ = (fd, offset);
         Err(Errno::OPNOTSUPP)
     }
+    /// Returns true if bytes of a file may have been written to the disk, be it with an earlier state: it has a block that
+    /// is more than planned. The default can't tell.
+    fn was_written_out(&self, fd: &Self::Fd) -> Result<bool> {
+        let _ = fd;
+        Ok(true)
+    }
     /// All entries of a directory but `.` and `..`, in the file system's order. `fd` may be O_PATH.
     fn read_dir(&self, fd: &Self::Fd) -> Result<Vec<Dirent>>;
     /// Target of the symbolic link behind `fd` (O_PATH | O_NOFOLLOW).

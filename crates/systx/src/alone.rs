@@ -7,7 +7,7 @@
 //! (docs/protocol.md, R4). Does not: keep directories, whose stamps move with each name in them.
 
 use crate::kernel::Kernel;
-use crate::known_paths::{agree, facts, look, values, Alone, Known, Path};
+use crate::known_paths::{agree, facts, look, values, Alone, Known, Path, Stands};
 use crate::state::{Answer, Calling, Fault, State};
 use crate::walk::{Last, Object, Start};
 use std::sync::{Arc, Weak};
@@ -41,9 +41,10 @@ impl Calling<'_> {
         let is_loose = durability == Durability::None && isolation == Isolation::Serializable;
         let is_first = self.state.alone.is_some() || self.state.mounts.is_empty();
         let known_path = if is_loose && is_first { self.path_from_root(start, path) } else { None };
-        let wanted = known_path.map(|path| (path, link)).filter(|wanted| self.state.is_alone_with(wanted));
-        if let Some(wanted) = &wanted {
-            if let Some(stat) = self.look_alone(wanted)? {
+        let wanted = known_path.map(|(path, stands)| ((path, link), stands));
+        let wanted = wanted.filter(|(wanted, _)| self.state.is_alone_with(wanted));
+        if let Some((wanted, stands)) = &wanted {
+            if let Some(stat) = self.look_alone(wanted, stands.clone())? {
                 return Ok(Looked::Alone(stat));
             }
         }
@@ -52,7 +53,7 @@ impl Calling<'_> {
         if let Object::Inside { node, attr, .. } = &mut object {
             *attr = self.state.engine.getattr(*node)?;
         }
-        if let (Some(wanted), Object::Inside { node, attr, .. }) = (wanted, &object) {
+        if let (Some((wanted, _)), Object::Inside { node, attr, .. }) = (wanted, &object) {
             let open = &self.state.mounts[self.state.engine.mount_of(*node)];
             let is_directory = FileType::from_mode(attr.mode) == Some(FileType::Directory);
             let seen = look(&wanted).filter(|stat| agree(attr, stat) && stat.ctime == attr.ctime);
@@ -67,19 +68,21 @@ impl Calling<'_> {
     }
 
     /// A path from the root; `None`: none is known.
-    fn path_from_root(&self, start: &Start, path: &[u8]) -> Option<Box<[u8]>> {
+    fn path_from_root(&self, start: &Start, path: &[u8]) -> Option<(Box<[u8]>, Option<Stands>)> {
         match start {
-            _ if path.starts_with(b"/") => Some(path.into()),
+            _ if path.starts_with(b"/") => Some((path.into(), None)),
             Start::WorkingDirectory if !path.is_empty() => {
-                let dir = self.shared.paths.working_directory(outside::key_at(b".").ok()?)?;
-                Some([&dir, &b"/"[..], path].concat().into())
+                let key = outside::key_at(b".").ok()?;
+                let stands = Stands { key, path: self.shared.paths.working_directory(key)? };
+                // It may have moved, and another one be there.
+                stands.still().then(|| ([&stands.path, &b"/"[..], path].concat().into(), Some(stands)))
             }
             _ => None,
         }
     }
 
     /// `None`: it has to be walked.
-    fn look_alone(&mut self, path: &Path) -> Answer<Option<Stat>> {
+    fn look_alone(&mut self, path: &Path, stands: Option<Stands>) -> Answer<Option<Stat>> {
         let Some(known) = self.shared.paths.get(path) else { return Ok(None) };
         let present = |domain: &Weak<Domain<Kernel>>| domain.upgrade().filter(|domain| !domain.is_spent());
         let Some(domains) = known.domains.iter().map(present).collect::<Option<Vec<_>>>() else {
@@ -92,7 +95,7 @@ impl Calling<'_> {
         match &self.state.alone {
             Some(alone) if values(&alone.stat) != values(&now) => return Ok(None),
             Some(_) => {}
-            None => self.state.alone = Some(Alone { path: path.clone(), stat: now }),
+            None => self.state.alone = Some(Alone { path: path.clone(), stands, stat: now }),
         }
         let (dev, mnt_id) = known.device_and_mount;
         Ok(Some(Stat { dev, mnt_id, immutable: false, append_only: false, ..now }))
@@ -101,6 +104,9 @@ impl Calling<'_> {
     /// Walks the path that was only looked at, so that all on the way is seen by the rules. It has to lead to the same.
     pub fn settle(&mut self) -> Answer<()> {
         let Some(alone) = self.state.alone.take() else { return Ok(()) };
+        if alone.has_moved() {
+            return Err(Fault::Ends(alone.conflict()));
+        }
         let last = if alone.path.1 == LinkAtEnd::Followed { Last::Follow } else { Last::Stay };
         match self.by_files(|calling| calling.find(&Start::WorkingDirectory, &alone.path.0, last)) {
             Ok(Object::Inside { attr, .. }) if agree(&attr, &alone.stat) => Ok(()),

@@ -70,6 +70,8 @@ fn held<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 /// All that a transaction has seen so far.
 pub(crate) struct Alone {
     pub path: Path,
+    /// Set if that was relative.
+    pub stands: Option<Stands>,
     pub stat: Stat,
 }
 
@@ -94,10 +96,29 @@ pub(crate) fn agree(attr: &Attr, stat: &Stat) -> bool {
     Attr { atime: of_stat.atime, blocks: of_stat.blocks, ctime: of_stat.ctime, ..*attr } == of_stat
 }
 
+/// A working directory, and the path at which it was.
+#[derive(Clone)]
+pub(crate) struct Stands {
+    pub key: Key,
+    pub path: Arc<[u8]>,
+}
+
+impl Stands {
+    /// Returns true if it is there.
+    pub fn still(&self) -> bool {
+        outside::key_at(&self.path) == Ok(self.key)
+    }
+}
+
 impl Alone {
+    /// Returns true if the directory from which it was looked is elsewhere: the path leads to another object, or did.
+    pub fn has_moved(&self) -> bool {
+        self.stands.as_ref().is_some_and(|stands| !stands.still())
+    }
+
     /// Asks once more: whether the transaction can end with this.
     pub fn still_holds(&self) -> bool {
-        look(&self.path).is_some_and(|now| values(&now) == values(&self.stat))
+        !self.has_moved() && look(&self.path).is_some_and(|now| values(&now) == values(&self.stat))
     }
 
     pub fn conflict(&self) -> Error {

@@ -376,7 +376,8 @@ impl Server {
             }
         }
         // Where the commit fails it has to be served there again, or what was done in it is gone.
-        let gone = |dir: &&Vec<u8>| !Path::new(OsStr::from_bytes(dir)).is_dir();
+        let found = |dir: &Vec<u8>| Path::new(OsStr::from_bytes(dir)).symlink_metadata();
+        let gone = |dir: &&Vec<u8>| !found(dir).is_ok_and(|found| found.is_dir());
         if let Some(dir) = self.named.iter().filter(|_| wanted.commit && self.keeps).find(gone) {
             let why = Failure::at(dir, "it has been moved or removed")
                 .hint("put it back, and commit then; the transaction stays open");

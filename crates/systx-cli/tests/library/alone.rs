@@ -178,6 +178,30 @@ pub fn play_relative(tree: &Path) {
     tx.commit().expect_err("its path is a fact");
     write("mine again");
     has("away2/b", "mine again");
+    // What is above it is elsewhere, too.
+    fs::create_dir_all(tree.join("here/in")).unwrap();
+    fs::create_dir_all(tree.join("there")).unwrap();
+    fs::write(tree.join("here/above"), "1").unwrap();
+    fs::write(tree.join("there/above"), "22").unwrap();
+    set_current_dir(tree.join("here/in")).unwrap();
+    let len = |tx: &Transaction| tx.metadata("../above").unwrap().len();
+    for _ in 0..3 {
+        let tx = systx.begin(&loosely()).unwrap();
+        assert_eq!(len(&tx), 1);
+        tx.commit().unwrap();
+    }
+    let between = systx.begin(&loosely()).unwrap();
+    assert_eq!(len(&between), 1);
+    fs::rename(tree.join("here/in"), tree.join("there/in")).unwrap();
+    fs::create_dir(tree.join("here/in")).unwrap();
+    for _ in 0..3 {
+        let tx = systx.begin(&loosely()).unwrap();
+        assert_eq!((len(&tx), tx.read("../above").unwrap().len()), (2, 2));
+        tx.commit().unwrap();
+    }
+    conflicts(between.read("../above"));
+    drop(between);
+    set_current_dir(tree.join("away2/b")).unwrap();
     // It is gone, and so is what was in it.
     fs::remove_dir_all(tree.join("away2")).unwrap();
     let tx = systx.begin(&loosely()).unwrap();

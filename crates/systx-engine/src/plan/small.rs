@@ -83,7 +83,8 @@ fn carry<O: Os>(workset: &mut Workset<O>, draft: &mut Draft<O>, staged: &[Ix]) -
 /// The object in a slot, whole; `None` if it has more than `most` bytes.
 fn small<O: Os>(workset: &mut Workset<O>, ix: Ix, slot: u32, most: u64) -> Verb<Option<Small>> {
     let object = workset.object(ix);
-    if object.flagged {
+    // Of one that was cut, the size from before it was written on may be on the disk.
+    if object.flagged || object.cut {
         return Ok(None);
     }
     let (mount, kind) = (usize::from(object.mount), object.kind);
@@ -101,6 +102,10 @@ fn small<O: Os>(workset: &mut Workset<O>, ix: Ix, slot: u32, most: u64) -> Verb<
         return Err(Errno::NOENT.into());
     }
     if object_bytes(&stat) > most {
+        return Ok(None);
+    }
+    // Of an earlier state on the disk a redo could not tell that it is ours. It is synced as any other staged file.
+    if kind == FileType::File && stat.size > 0 && workset.os().was_written_out(&fd)? {
         return Ok(None);
     }
     let content = match kind {

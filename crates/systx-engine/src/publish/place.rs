@@ -181,7 +181,7 @@ impl Rights {
             Err(Errno::ACCESS | Errno::AGAIN) => return Ok(Given::Not),
             fd => fd?,
         };
-        if os.lease(&fd, Lease::Read) == Err(Errno::AGAIN) {
+        if os.lease(&fd, Lease::Read).is_err() {
             return Ok(Given::Not);
         }
         let given = self.give_to(os, found, &fd, content);

@@ -387,6 +387,7 @@ impl<O: Os> Workset<O> {
         match self.whole_fd(ix, Access::Write)? {
             Some(fd) => {
                 self.os.truncate(&fd, size)?;
+                self.object_mut(ix).cut |= size > 0;
                 if let Data::Private(private) = &mut self.object_mut(ix).data {
                     private.replaced |= size == 0;
                 }

@@ -32,6 +32,8 @@ pub(crate) struct Object<O: Os> {
     pub incapable: bool,
     /// It was made here, with inode flags, of which a record knows nothing.
     pub flagged: bool,
+    /// It was made here, or copied, and its size was set.
+    pub cut: bool,
     /// True if its known properties are a fact.
     pub claim: Claim,
     /// How many nodes that passed had its number before.
@@ -125,6 +127,7 @@ impl<O: Os> Object<O> {
             held: false,
             incapable: false,
             flagged: false,
+            cut: false,
             claim: Claim::ToTheEnd,
             generation: 0,
             told: 0,

@@ -15,6 +15,10 @@ use crate::types::{Errno, Fallocate, Result, Seek, Writing};
 const FS_IOC_FIEMAP: u32 = 0xc020_660b;
 /// FIEMAP_EXTENT_UNWRITTEN. What a file system plans to allocate, or does for what may be appended, has not this flag.
 const UNWRITTEN: u32 = 0x800;
+/// FIEMAP_EXTENT_DELALLOC: nothing is allocated yet.
+const PLANNED: u32 = 0x4;
+/// A small file has hardly more extents that are planned.
+const PLANNED_MAX: usize = 32;
 
 pub(super) const EXT4_MAGIC: u64 = 0xef53;
 /// EXT4_EXTENTS_FL: not a map of blocks, as of ext3.
@@ -125,15 +129,40 @@ pub(super) fn fallocate(fd: BorrowedFd<'_>, mode: Fallocate, offset: u64, len: u
 }
 
 pub(super) fn reserved_at(fd: BorrowedFd<'_>, offset: u64) -> Result<bool> {
-    let mut extents = Extents { start: offset, length: 1, room: 1, ..Extents::default() };
+    match first_extent(fd, offset, 1) {
+        // Behind the end of the longest file that the file system can have.
+        Err(Errno::FBIG) => Ok(false),
+        found => found.map(|extents| extents.found == 1 && extents.flags_of_first & UNWRITTEN != 0),
+    }
+}
+
+pub(super) fn was_written_out(fd: BorrowedFd<'_>) -> Result<bool> {
+    let mut at = 0;
+    for _ in 0..PLANNED_MAX {
+        let extents = match first_extent(fd, at, u64::MAX - at) {
+            // tmpfs has none.
+            Err(Errno::OPNOTSUPP) => return Ok(false),
+            found => found?,
+        };
+        if extents.found == 0 {
+            return Ok(false);
+        }
+        if extents.flags_of_first & PLANNED == 0 {
+            return Ok(true);
+        }
+        let [start, _, length, ..] = extents.of_first;
+        at = start.saturating_add(length).max(at + 1);
+    }
+    Ok(true)
+}
+
+/// The first extent of a part of a file.
+fn first_extent(fd: BorrowedFd<'_>, start: u64, length: u64) -> Result<Extents> {
+    let mut extents = Extents { start, length, room: 1, ..Extents::default() };
     // SAFETY: the descriptor is open, and the request fills the struct and as many extents behind it as it has room for.
     let returned =
         unsafe { libc::ioctl(fd.as_raw_fd(), FS_IOC_FIEMAP as _, std::ptr::from_mut(&mut extents)) };
-    match check_int(returned) {
-        // Behind the end of the longest file that the file system can have.
-        Err(Errno::FBIG) => Ok(false),
-        asked => asked.map(|_| extents.found == 1 && extents.flags_of_first & UNWRITTEN != 0),
-    }
+    check_int(returned).map(|_| extents)
 }
 
 pub(super) fn copy_range(

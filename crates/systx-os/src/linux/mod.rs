@@ -163,6 +163,9 @@ impl Os for Linux {
     fn reserved_at(&self, fd: &OwnedFd, offset: u64) -> Result<bool> {
         bytes::reserved_at(fd.as_fd(), offset)
     }
+    fn was_written_out(&self, fd: &OwnedFd) -> Result<bool> {
+        bytes::was_written_out(fd.as_fd())
+    }
     fn inode_flags(&self, object: &OwnedFd) -> Result<u32> {
         flags::get(object.as_fd())
     }

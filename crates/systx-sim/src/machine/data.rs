@@ -82,6 +82,17 @@ impl Data {
         }
     }
 
+    /// Returns true if any of it has reached the disk or its cache. Else no earlier state can come there any more.
+    pub(super) fn was_written_out(&mut self) -> bool {
+        if self.durable.range(0..u64::MAX).next().is_some() || self.pending.iter().any(|(_, p)| p.out > 0) {
+            return true;
+        }
+        for p in self.pending.values_mut() {
+            p.versions.drain(..p.versions.len().saturating_sub(1));
+        }
+        false
+    }
+
     /// Writes `bytes`; `seq` is the journal operation that will hold new blocks. Returns whether there were any.
     pub(super) fn write(&mut self, offset: u64, bytes: &[u8], seq: u64) -> bool {
         let (mut at, end, mut grew) = (offset, offset + bytes.len() as u64, false);

@@ -257,7 +257,13 @@ impl Os for SimOs {
         Ok(Some(inner.state.inode(id).meta.made))
     }
 
-    // No point of its own: only calls on the file itself change it.
+    // No point of its own, nor has the next one: only calls on the file itself change it.
+    fn was_written_out(&self, fd: &SimFd) -> Result<bool> {
+        let mut inner = self.machine.lock();
+        let id = inner.state.file(fd.file)?.id;
+        Ok(inner.state.inode_mut(id).data.was_written_out())
+    }
+
     fn reserved_at(&self, fd: &SimFd, offset: u64) -> Result<bool> {
         let inner = self.machine.lock();
         let id = inner.state.file(fd.file)?.id;

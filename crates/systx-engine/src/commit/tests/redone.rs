@@ -374,3 +374,37 @@ fn contents_of_a_small_file_that_has_become_immutable_are_kept() {
     }
     assert!(seen > 1, "{seen}");
 }
+
+/// An earlier state of a new file, on the disk by somebody's sync or a cut, is no outsider's.
+#[test]
+fn a_small_new_file_that_was_synced_before_it_was_written_on_survives() {
+    for (cuts, syncs) in [(false, true), (true, false), (true, true)] {
+        for (seed, crash) in Crash::WORST.into_iter().chain([Crash::Random; 20]).enumerate() {
+            let machine = machine(FsKind::Ext4);
+            let os = machine.spawn("owner");
+            let made = run_process(&os, || {
+                let other = machine.spawn("other");
+                change(&open(&os).expect("opens"), |t, w| {
+                    let (node, _) = t.create(w, b"small", 0o644, ROOT)?;
+                    t.write_at(node, &[b'a'; 600], 0)?;
+                    if cuts {
+                        t.setattr(node, &SetAttr { size: Some(100), ..SetAttr::default() })?;
+                    }
+                    if syncs {
+                        other.syncfs(&other.root(0)).expect("syncs");
+                    }
+                    t.write_at(node, &[b'b'; 700], 0).map(drop)
+                })
+                .expect("commits");
+            });
+            made.expect("lives");
+            machine.power_loss(crash, &mut fastrand::Rng::with_seed(seed as u64));
+            recover(&machine, 1, |_, _| {});
+            let found = machine.look(0, "w/small").map(|found| found.content);
+            assert!(
+                found == Some(vec![b'b'; 700]),
+                "cut {cuts}, synced {syncs}, {crash:?} {seed}: {found:?}"
+            );
+        }
+    }
+}
