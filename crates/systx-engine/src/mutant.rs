@@ -4,9 +4,23 @@
 //! answer is a constant `false`, so that what is shipped has no branch. Does not: switch anything at run time: the
 //! environment variable `SYSTX_MUTANT` holds for a whole test process (`commit/tests/mutants.rs` starts them).
 
-/// A rule that is left out.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Mutant {
+macro_rules! mutants {
+    ($($(#[$doc:meta])* $name:ident,)*) => {
+        /// A rule that is left out.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        pub(crate) enum Mutant {
+            $($(#[$doc])* $name,)*
+        }
+
+        #[cfg(test)]
+        impl Mutant {
+            /// Every rule that can be left out.
+            pub(crate) const ALL: &'static [Mutant] = &[$(Mutant::$name,)*];
+        }
+    };
+}
+
+mutants! {
     /// V2: numbered although an active transaction overlaps.
     NoV2,
     /// V3: numbered although what was read may have changed.
@@ -270,6 +284,16 @@ pub(crate) enum Mutant {
     LookTorn,
     /// On tmpfs bytes count as unchanged by their stamp.
     TmpfsByStamps,
+    /// What a commit without a record takes out of the tree is not noted.
+    MovingNotNoted,
+    /// A small new file rides in the record although an earlier state of it may be on the disk.
+    WrittenOutUnseen,
+    /// So does one that was cut.
+    CutUnknown,
+    /// What writing a file's contents again takes away is not given back.
+    RightsNotGivenBack,
+    /// Contents that can't be written again are dropped.
+    RefusedContentsDropped,
 }
 
 /// Returns true if a rule is left out.
@@ -315,142 +339,4 @@ fn chosen() -> Vec<Mutant> {
     let Ok(names) = std::env::var("SYSTX_MUTANT") else { return Vec::new() };
     let named = |name: &str| Mutant::ALL.iter().copied().find(|m| format!("{m:?}") == name);
     names.split('+').map(|name| named(name).unwrap_or_else(|| panic!("there is no mutant {name}"))).collect()
-}
-
-#[cfg(test)]
-impl Mutant {
-    /// Every rule that can be left out.
-    pub(crate) const ALL: &'static [Mutant] = &[
-        Mutant::NoV2,
-        Mutant::NoV3,
-        Mutant::NoV4,
-        Mutant::NoFinalLook,
-        Mutant::NoV6,
-        Mutant::EarlyRelease,
-        Mutant::NoStageBarrier,
-        Mutant::HeaderNotSynced,
-        Mutant::NoExchangeBack,
-        Mutant::UnconditionalRedo,
-        Mutant::AbortNotSynced,
-        Mutant::PublishBeforeSync,
-        Mutant::DropWithoutSyncfs,
-        Mutant::CheckpointTooHigh,
-        Mutant::NoSlotWait,
-        Mutant::ActiveUnasked,
-        Mutant::NoRefreshAfterLook,
-        Mutant::NoSeal,
-        Mutant::SealNotNoted,
-        Mutant::AgeNotKept,
-        Mutant::NiceUnseen,
-        Mutant::ResignUnheard,
-        Mutant::SleepersHold,
-        Mutant::NeverWaits,
-        Mutant::CountedEarly,
-        Mutant::HelperPublishesValidated,
-        Mutant::NextBeforeSlot,
-        Mutant::LateHeader,
-        Mutant::PreparedNotSynced,
-        Mutant::ReplaceAgain,
-        Mutant::HelperKeepsSlot,
-        Mutant::LogGoesOn,
-        Mutant::ParticipantFirst,
-        Mutant::RealHitPassed,
-        Mutant::RecordOfAnother,
-        Mutant::BodyLeft,
-        Mutant::SkippedNotTold,
-        Mutant::UnknownIsAnEnd,
-        Mutant::RedoBeforeUnderstood,
-        Mutant::TableOutlivesMount,
-        Mutant::LogOverwritten,
-        Mutant::FullForgets,
-        Mutant::StaleFirst,
-        Mutant::NextNotRaised,
-        Mutant::AnyCheckpointCovers,
-        Mutant::BoundWithoutLock,
-        Mutant::KindsMixed,
-        Mutant::CopyGoesOn,
-        Mutant::SignsNotNeeded,
-        Mutant::LocksOfAnybody,
-        Mutant::FormatOfAnybody,
-        Mutant::MadeAtAnyTime,
-        Mutant::AllocatedByAnybody,
-        Mutant::FormatOfOthers,
-        Mutant::HandlesLeadOut,
-        Mutant::OldIdentityCounts,
-        Mutant::AreaByItsName,
-        Mutant::OwnAreaSetAside,
-        Mutant::ReplayWithoutTable,
-        Mutant::SyncCountsLate,
-        Mutant::RemovalNotSynced,
-        Mutant::RebuiltNotSynced,
-        Mutant::XattrsNotCompared,
-        Mutant::ListingStampLate,
-        Mutant::TypesNotCompared,
-        Mutant::KnownByName,
-        Mutant::PagesUnasked,
-        Mutant::NumbersUnasked,
-        Mutant::TypesNotAnnounced,
-        Mutant::OldEndsForgotten,
-        Mutant::PastLaterCut,
-        Mutant::AbortingIsAborted,
-        Mutant::AnyEndIsOurs,
-        Mutant::EndsNotCompared,
-        Mutant::LinksLate,
-        Mutant::OneWay,
-        Mutant::TokensOfFiles,
-        Mutant::LinksNotSynced,
-        Mutant::ExchangeBackOnce,
-        Mutant::DisplacedNotNoted,
-        Mutant::TakenNotCompared,
-        Mutant::PromiseNotTakenBack,
-        Mutant::PromisesOfTheDead,
-        Mutant::WatchersUnseen,
-        Mutant::TimesGivenBlindly,
-        Mutant::PowerByName,
-        Mutant::BaseNotSynced,
-        Mutant::KnownForEver,
-        Mutant::NoChains,
-        Mutant::ShortChains,
-        Mutant::NumberIsIdentity,
-        Mutant::ForgetfulPromises,
-        Mutant::DecisionLate,
-        Mutant::DecisionEarly,
-        Mutant::TwinsWelcome,
-        Mutant::MarkIgnored,
-        Mutant::MarkEarly,
-        Mutant::PowerUnleased,
-        Mutant::NothingOfAMode,
-        Mutant::DyingIsDoubt,
-        Mutant::ClockTrusted,
-        Mutant::LiftedDeleted,
-        Mutant::WayForgotten,
-        Mutant::LockedIsGone,
-        Mutant::WritesAtOnce,
-        Mutant::WritesOnUnseen,
-        Mutant::LogReadEarly,
-        Mutant::CoveredNotWritten,
-        Mutant::CoveredUnordered,
-        Mutant::GapsCovered,
-        Mutant::ForkUnseen,
-        Mutant::LostUnseen,
-        Mutant::FlagsNotPassedOn,
-        Mutant::TargetsEarly,
-        Mutant::CutsUnseen,
-        Mutant::CutForgotten,
-        Mutant::LeasesNotAwaited,
-        Mutant::LookTorn,
-        Mutant::TmpfsByStamps,
-        Mutant::PagesTooCoarse,
-        Mutant::PagesTooFine,
-        Mutant::PageHashNotKept,
-        Mutant::EndUnclaimed,
-        Mutant::PagesSetSize,
-        Mutant::ChainsOfFiles,
-        Mutant::AppendsUnclaimed,
-        Mutant::EndsFoundOnce,
-        Mutant::EndsNotLookedAt,
-        Mutant::MovedNotSynced,
-        Mutant::MovedForgotten,
-        Mutant::AppendedTwice,
-    ];
 }

@@ -40,6 +40,8 @@ mutants! {
     BellUnrung,
     /// The bell is asked after the look that is to be repeated.
     BellLate,
+    /// Who sleeps until a change does not say so before its look.
+    SleeperUncounted,
     /// Before it sleeps until a change, a transaction does not look whether there was one.
     WatchesUnchecked,
     /// Threads that have not taken part resume a transaction.
@@ -52,6 +54,8 @@ mutants! {
     PausedGoesOn,
     /// Each call is judged as if the thread were root.
     JudgedAsRoot,
+    /// A working directory is taken to be where it was.
+    DirectoryStands,
     /// A thread that acts for another user is not refused.
     OtherUserUnseen,
 }
@@ -83,7 +87,7 @@ mod tests {
     const DESERTED: &str = "paused::tests::what_has_lost_its_last_thread_is_dropped_in_every_schedule";
 
     /// Mutants that a test of this crate kills, the test, and what it reports. The others are killed by systx-cli's.
-    const KILLED: [(Mutant, &str, &str); 5] = [
+    const KILLED: [(Mutant, &str, &str); 6] = [
         (
             Mutant::PredecessorLives,
             "order::table::tests::a_number_is_one_transactions_until_it_leaves_or_dies",
@@ -91,6 +95,7 @@ mod tests {
         ),
         (Mutant::BellUnrung, "order::schedules::turns_come_in_every_schedule", "deadlock"),
         (Mutant::BellLate, "order::schedules::turns_come_in_every_schedule", "deadlock"),
+        (Mutant::SleeperUncounted, "order::schedules::turns_come_in_every_schedule", "deadlock"),
         (Mutant::PutUnlooked, DESERTED, "it stays behind its last thread"),
         (Mutant::DesertedStay, DESERTED, "it stays behind its last thread"),
     ];

@@ -196,7 +196,7 @@ pub fn play_relative(tree: &Path) {
     fs::create_dir(tree.join("here/in")).unwrap();
     for _ in 0..3 {
         let tx = systx.begin(&loosely()).unwrap();
-        assert_eq!((len(&tx), tx.read("../above").unwrap().len()), (2, 2));
+        assert_eq!((len(&tx), tx.read("../above").unwrap().len()), (2, 2), "it has moved");
         tx.commit().unwrap();
     }
     conflicts(between.read("../above"));

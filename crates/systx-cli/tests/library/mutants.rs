@@ -34,9 +34,16 @@ fn check_of(mutant: Mutant) -> Option<(&'static str, &'static str)> {
         Mutant::StrangersResume => Some((PAUSE, "a stranger has resumed it")),
         Mutant::DesertedStay => Some((PAUSE, "it is still there behind its last thread")),
         Mutant::PausedGoesOn => Some((PAUSE, "a call on what is paused has been answered")),
+        Mutant::DirectoryStands => {
+            Some(("a_relative_path_begins_where_the_thread_stands_wherever_that_is_now", "it has moved"))
+        }
         Mutant::JudgedAsRoot => Some((RIGHTS, "a user was given root's right")),
         Mutant::OtherUserUnseen => Some((RIGHTS, "a thread of another user's acts in root's")),
-        Mutant::PredecessorLives | Mutant::BellUnrung | Mutant::BellLate | Mutant::PutUnlooked => None,
+        Mutant::PredecessorLives
+        | Mutant::BellUnrung
+        | Mutant::BellLate
+        | Mutant::SleeperUncounted
+        | Mutant::PutUnlooked => None,
     }
 }
 

@@ -105,7 +105,8 @@ impl<O: Os> Part<O> {
 
     /// Returns true if its steps take objects out of the tree, and no record will say so.
     pub fn is_moving(&self, durability: Durability) -> bool {
-        durability == Durability::None && self.change.as_ref().is_some_and(|change| takes_out(&change.body))
+        let noted = durability == Durability::None && !mutant::on(Mutant::MovingNotNoted);
+        noted && self.change.as_ref().is_some_and(|change| takes_out(&change.body))
     }
 
     /// Nothing stands in its entries any more, or nothing will.

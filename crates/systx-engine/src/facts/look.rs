@@ -393,16 +393,18 @@ impl<O: Os> Facts<O> {
             if !is_first {
                 return Ok((os.stat(&fd)?, true));
             }
-            let hot = !info.file_stamps || is_hot(&os, &fd, &info);
-            // SEEK_DATA waits for writers of the inode: a write(2) that runs now moves the stamp before the
-            // data is read.
-            let _ = os.seek(&fd, 0, Seek::Data);
+            let writers = if info.file_stamps { Writers::of(&os, &fd, &info) } else { Writers::Possible };
+            if writers != Writers::KeptOut {
+                // SEEK_DATA waits for writers of the inode: a write(2) that runs now moves the stamp before the
+                // data is read.
+                let _ = os.seek(&fd, 0, Seek::Data);
+            }
             let stamp = os.stat(&fd);
             // Only now: a process that opens the file for writing later moves the stamp with its first store.
-            if !hot {
+            if writers == Writers::KeptOut {
                 let _ = os.lease(&fd, Lease::None);
             }
-            Ok((stamp?, hot))
+            Ok((stamp?, writers == Writers::Possible))
         })?;
         // Of one that is lost whatever has its name now stands for it. An unmoved stamp says which object it is.
         let is_known =
@@ -647,17 +649,29 @@ fn claims_of<O: Os>(dir: &LowerDir<O>, name: &[u8], found: &Look, grain: Grain) 
     claims
 }
 
-/// Returns true if a process may store into an own file without moving its stamp: it has the file open or
-/// mapped for writing, or, on tmpfs, may map it later.
-///
-/// A lease that is granted is left to the caller to release.
-///
-/// Source: F_RDLCK is granted if and only if no process has (measured). Another user's file can't be leased:
-/// `EACCES`. tmpfs doesn't ask to be told of the first store into a page (vma_needs_dirty_tracking() in
-/// mm/mmap.c): one that was read through a shared mapping is writable at once.
-pub(super) fn is_hot<O: Os>(os: &O, fd: &O::Fd, info: &FsInfo) -> bool {
-    if !info.leases || (info.kind == FsKind::Tmpfs && !mutant::on(Mutant::TmpfsByStamps)) {
-        return true;
+/// Who may store into a file without moving its stamp: who has it open or mapped for writing; on tmpfs, who may map it
+/// later, too.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Writers {
+    /// Nobody, and no write(2) runs: a lease was granted, which is left to the caller to release.
+    KeptOut,
+    /// This process can't ask, and goes by the stamp.
+    Unknown,
+    Possible,
+}
+
+impl Writers {
+    /// Source: F_RDLCK is granted if and only if no process has it open for writing (measured). Another user's file
+    /// can't be leased: `EACCES`. tmpfs doesn't ask to be told of the first store into a page
+    /// (vma_needs_dirty_tracking() in mm/mmap.c): one that was read through a shared mapping is writable at once.
+    fn of<O: Os>(os: &O, fd: &O::Fd, info: &FsInfo) -> Writers {
+        if !info.leases || (info.kind == FsKind::Tmpfs && !mutant::on(Mutant::TmpfsByStamps)) {
+            return Writers::Possible;
+        }
+        match os.lease(fd, Lease::Read) {
+            Ok(()) => Writers::KeptOut,
+            Err(Errno::AGAIN) => Writers::Possible,
+            Err(_) => Writers::Unknown,
+        }
     }
-    matches!(os.lease(fd, Lease::Read), Err(Errno::AGAIN))
 }

@@ -3,6 +3,7 @@
 use super::{Draft, Staged};
 use crate::bytes::read_up_to;
 use crate::diff::Diff;
+use crate::mutant::{self, Mutant};
 use crate::outcome::Verb;
 use crate::record::{Act, Small};
 use crate::workset::held::SMALL_OBJECTS_MAX;
@@ -84,7 +85,7 @@ fn carry<O: Os>(workset: &mut Workset<O>, draft: &mut Draft<O>, staged: &[Ix]) -
 fn small<O: Os>(workset: &mut Workset<O>, ix: Ix, slot: u32, most: u64) -> Verb<Option<Small>> {
     let object = workset.object(ix);
     // Of one that was cut, the size from before it was written on may be on the disk.
-    if object.flagged || object.cut {
+    if object.flagged || object.cut && !mutant::on(Mutant::CutUnknown) {
         return Ok(None);
     }
     let (mount, kind) = (usize::from(object.mount), object.kind);
@@ -105,7 +106,8 @@ fn small<O: Os>(workset: &mut Workset<O>, ix: Ix, slot: u32, most: u64) -> Verb<
         return Ok(None);
     }
     // Of an earlier state on the disk a redo could not tell that it is ours. It is synced as any other staged file.
-    if kind == FileType::File && stat.size > 0 && workset.os().was_written_out(&fd)? {
+    let has_bytes = kind == FileType::File && stat.size > 0 && !mutant::on(Mutant::WrittenOutUnseen);
+    if has_bytes && workset.os().was_written_out(&fd)? {
         return Ok(None);
     }
     let content = match kind {

@@ -97,8 +97,10 @@ fn set_aside<O: Os>(site: &mut Site<'_, O>, n: usize, step: &Step, why: Conflict
             Some(_) => return site.set_aside(step, why),
             // It is in place, and what a power loss has taken of its contents can't be written there.
             None => match contents(&step.act) {
-                Some(content) => keep_bytes(site, n, step, why, |os, fd| write_all(os, fd, content, 0))?,
-                None => site.report(step, None, why),
+                Some(content) if !mutant::on(Mutant::RefusedContentsDropped) => {
+                    keep_bytes(site, n, step, why, |os, fd| write_all(os, fd, content, 0))?
+                }
+                _ => site.report(step, None, why),
             },
         },
         Act::Replace { before, .. } => match held(site)? {

@@ -135,7 +135,7 @@ impl State {
             self.systems[fs.0].dirty.insert(id);
         }
         let meta = self.meta_mut(id);
-        (meta.size, meta.reserved) = (size, None);
+        (meta.size, meta.size_out, meta.reserved) = (size, size, None);
         self.log(fs, &[(id, size != old)], Vec::new());
         self.unfold(id);
         Ok(())
@@ -175,6 +175,7 @@ impl State {
         if matches!(mode, Fallocate::Allocate | Fallocate::Zero) {
             let meta = self.meta_mut(id);
             meta.size = meta.size.max(end);
+            meta.size_out = meta.size;
         }
         if mode == Fallocate::KeepSize && offset >= self.inode(id).meta.size {
             self.meta_mut(id).reserved = Some(offset / BLOCK * BLOCK);

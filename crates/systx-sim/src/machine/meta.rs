@@ -18,6 +18,8 @@ pub(super) struct Meta {
     pub(super) rdev: u64,
     pub(super) nlink: u32,
     pub(super) size: u64,
+    /// The size that a journal has: bytes behind it have been written, and not been written out.
+    pub(super) size_out: u64,
     pub(super) atime: Timestamp,
     pub(super) mtime: Timestamp,
     pub(super) ctime: Timestamp,

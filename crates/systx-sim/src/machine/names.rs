@@ -223,7 +223,7 @@ impl State {
         let fs = self.inode(id).fs;
         let meta = self.meta_mut(id);
         meta.nlink = 1;
-        meta.size = target.len() as u64;
+        (meta.size, meta.size_out) = (target.len() as u64, target.len() as u64);
         meta.target = target.to_vec();
         self.insert(dir, name, id);
         self.log(fs, &[(id, true), (dir, false)], vec![entry(dir, name, Some(id))]);

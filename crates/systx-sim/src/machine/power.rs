@@ -2,7 +2,8 @@
 //!
 //! Guarantees, by kind of file system: ext4 and xfs keep a prefix of the metadata operations, btrfs a prefix per
 //! directory and inode, ext4 without a journal any subset (a name in both directories, two names for a reused number),
-//! tmpfs nothing; unsynced sectors are old or new in any subset, independent of that. What then has no name is
+//! tmpfs nothing; unsynced sectors are old or new in any subset, independent of that; the size of
+//! what was written and not written out is an older one, or not. What then has no name is
 //! gone, as after the file system's own check. Does not: keep a lost+found.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -31,12 +32,19 @@ pub enum Crash {
     NamesWithoutData,
     /// All contents, no metadata.
     DataWithoutNames,
+    /// All metadata but the sizes of what was not written out.
+    NamesWithoutSizes,
 }
 
 impl Crash {
     /// Every kind of crash but [`Crash::Random`].
-    pub const WORST: [Crash; 4] =
-        [Crash::NothingUnsynced, Crash::Everything, Crash::NamesWithoutData, Crash::DataWithoutNames];
+    pub const WORST: [Crash; 5] = [
+        Crash::NothingUnsynced,
+        Crash::Everything,
+        Crash::NamesWithoutData,
+        Crash::DataWithoutNames,
+        Crash::NamesWithoutSizes,
+    ];
 }
 
 struct Chooser<'a> {
@@ -51,7 +59,17 @@ impl Chooser<'_> {
         match self.crash {
             Crash::Random => None,
             Crash::NothingUnsynced | Crash::DataWithoutNames => Some(false),
-            Crash::Everything | Crash::NamesWithoutData => Some(true),
+            Crash::Everything | Crash::NamesWithoutData | Crash::NamesWithoutSizes => Some(true),
+        }
+    }
+
+    /// The size of a file that was written to behind the end that the disk knows, and that comes there behind the bytes.
+    fn size(&mut self, out: u64, now: u64) -> u64 {
+        let between = (out / 4096 + 1) * 4096;
+        match self.crash {
+            Crash::Random => [now, now, out, now.min(between)][self.rng.usize(0..4)],
+            Crash::NamesWithoutSizes => out,
+            _ => now,
         }
     }
 
@@ -74,7 +92,7 @@ impl Chooser<'_> {
         match self.crash {
             Crash::Random if self.rng.u8(0..100) < self.keep => candidates - 1,
             Crash::Random => self.rng.usize(0..candidates),
-            Crash::NothingUnsynced | Crash::NamesWithoutData => 0,
+            Crash::NothingUnsynced | Crash::NamesWithoutData | Crash::NamesWithoutSizes => 0,
             Crash::Everything | Crash::DataWithoutNames => candidates - 1,
         }
     }
@@ -222,6 +240,11 @@ impl State {
             if meta.nlink != nlink {
                 Arc::make_mut(&mut meta).nlink = nlink;
             }
+            if meta.size_out < meta.size {
+                let size = chooser.size(meta.size_out, meta.size);
+                let meta = Arc::make_mut(&mut meta);
+                (meta.size, meta.size_out) = (size, size);
+            }
             let through = survivor.through.get(id).copied().unwrap_or(survivor.floor);
             let data = if old.data.dirty() {
                 old.data.crash(meta.size, &|seq| seq < through, &mut |n| chooser.version(n))
@@ -260,6 +283,10 @@ impl State {
                 Arc::make_mut(inode).data.settle();
             }
             used.insert(inode.meta.ino);
+            if inode.meta.size_out != inode.meta.size {
+                let meta = Arc::make_mut(&mut Arc::make_mut(inode).meta);
+                meta.size_out = meta.size;
+            }
             image.metas.insert(id, inode.meta.clone());
             if inode.is_dir() {
                 image.dirs.insert(id, Arc::new(inode.entries.clone()));

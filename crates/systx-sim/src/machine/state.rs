@@ -219,6 +219,7 @@ impl State {
             rdev: 0,
             nlink: 0,
             size: 0,
+            size_out: 0,
             atime: zero,
             mtime: zero,
             ctime: zero,

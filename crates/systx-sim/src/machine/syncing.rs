@@ -6,7 +6,7 @@
 
 use systx_os::{Errno, FileType, FsKind, Result};
 
-use super::state::{FileId, State};
+use super::state::{FileId, Inode, State};
 use super::{CommitRule, FsId};
 use crate::machine::meta::Id;
 
@@ -27,6 +27,12 @@ impl State {
     pub(super) fn write_out(&mut self, id: Id) {
         self.fold(id);
         self.inode_mut(id).data.write_out();
+        let Inode { fs, meta, .. } = self.inode(id);
+        let (fs, size) = (*fs, meta.size);
+        if meta.size_out != size {
+            self.meta_mut(id).size_out = size;
+            self.log(fs, &[(id, true)], Vec::new());
+        }
     }
 
     /// fsync(2), fdatasync(2).

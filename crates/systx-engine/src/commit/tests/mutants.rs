@@ -10,7 +10,7 @@ use std::process::Command;
 struct Check {
     /// A rule that is left out with it: where it stands, nothing is lost, and only its absence shows the damage.
     with: Option<Mutant>,
-    /// The test that fails, below `commit::tests`.
+    /// The test that fails: below `commit::tests`, or from `crate::` on.
     test: &'static str,
     /// The message of that failure: the damage, not a symptom of it. ` | ` stands between one and another.
     says: &'static str,
@@ -444,6 +444,23 @@ fn check_of(mutant: Mutant) -> Check {
         Mutant::LiftedDeleted => {
             check("stuck::what_a_commit_without_durability_was_moving_is_not_deleted", "is nowhere")
         }
+        Mutant::MovingNotNoted => {
+            check("stuck::what_a_commit_without_durability_was_moving_is_not_deleted", "is nowhere")
+        }
+        Mutant::WrittenOutUnseen => check(
+            "redone::a_small_new_file_that_was_synced_before_it_was_written_on_survives",
+            "cut false, synced true",
+        ),
+        Mutant::CutUnknown => check(
+            "redone::a_small_new_file_that_was_synced_before_it_was_written_on_survives",
+            "cut true, synced false",
+        ),
+        Mutant::RightsNotGivenBack => {
+            check("crate::publish::place::tests::what_writing_contents_again_takes_away_is_given_back", "killed at")
+        }
+        Mutant::RefusedContentsDropped => {
+            check("redone::contents_of_a_small_file_that_has_become_immutable_are_kept", "left: None")
+        }
         Mutant::WayForgotten => {
             check("review::who_may_not_go_there_any_more_is_told_at_the_next_look", "may not go there any more")
         }
@@ -509,7 +526,10 @@ fn is_noticed(mutant: Mutant) {
 }
 
 fn is_told(mutants: &[Mutant], test: &str, says: &str) {
-    let test = format!("commit::tests::{test}");
+    let test = match test.strip_prefix("crate::") {
+        Some(path) => path.to_owned(),
+        None => format!("commit::tests::{test}"),
+    };
     let names: Vec<_> = mutants.iter().map(|m| format!("{m:?}")).collect();
     let exe = std::env::current_exe().expect("this test has a file");
     let run = Command::new(exe)
@@ -694,6 +714,11 @@ noticed! {
     a_dying_coordinator_that_is_a_doubt_is_noticed: DyingIsDoubt,
     a_clock_that_is_trusted_after_it_was_set_is_noticed: ClockTrusted,
     objects_that_go_with_a_staging_directory_are_noticed: LiftedDeleted,
+    objects_that_are_moved_without_a_note_are_noticed: MovingNotNoted,
+    an_earlier_state_on_the_disk_that_is_not_seen_is_noticed: WrittenOutUnseen,
+    a_cut_that_is_not_known_is_noticed: CutUnknown,
+    rights_that_are_not_given_back_are_noticed: RightsNotGivenBack,
+    contents_that_are_refused_and_dropped_are_noticed: RefusedContentsDropped,
     a_way_that_is_not_looked_at_again_is_noticed: WayForgotten,
     a_name_that_is_locked_and_taken_for_removed_is_noticed: LockedIsGone,
     a_write_that_is_taken_for_over_is_noticed: WritesAtOnce,

@@ -54,13 +54,14 @@ impl Stage {
         run_process(&os, || transact(&os, kind, durability)).expect("lives").expect("commits");
         let calls = copy.take_trace();
         let last = |call: Call, until: usize| calls[..until].iter().rposition(|p| p.call == call);
-        // Each file that is opened to be read has one asked for, and given back after this. What is hashed is read right
-        // behind such a call.
-        let opens = |two: &[PointInfo]| two[0].call == Call::Seek && two[1].call != Call::Pread;
-        let opened = calls.windows(2).rposition(opens).expect("some are read");
+        // Each file that is opened to be read has one while its stamp is taken.
+        let opens = |calls: &[PointInfo]| {
+            calls.iter().map(|p| p.call).eq([Call::Open, Call::Lease, Call::Stat, Call::Lease])
+        };
+        let opened = calls.windows(4).rposition(opens).expect("some are read");
         let leases =
             |from: usize| from + calls[from..].iter().position(|p| p.call == Call::Lease).expect("a lease");
-        let look = leases(leases(opened) + 1);
+        let look = leases(opened + 4);
         // Each step begins with what its slot holds, and all of them with the token of the LINKs.
         let is_slot = |name: &[u8]| slot_number(name.strip_suffix(b"l").unwrap_or(name)).is_some();
         let is_step = |p: &PointInfo| p.call == Call::HandleAt && is_slot(&p.name);
