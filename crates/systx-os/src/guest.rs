@@ -97,7 +97,7 @@ impl<K: Os> Drop for GuestFd<K> {
                 // The number is not ours any more.
                 std::mem::forget(fd)
             } else {
-                drop(fd)
+                self.os.close(fd)
             }
         }
     }
@@ -127,7 +127,14 @@ impl<K: Os> Guest<K> {
     /// Of fstat(2).
     pub fn adopt(&self, fd: K::Fd) -> Result<GuestFd<K>> {
         let fd = if self.brief { fd } else { self.os.lift(fd) };
-        let is = self.os.identity(&fd)?;
+        let is = match self.os.identity(&fd) {
+            Ok(is) => is,
+            Err(error) => {
+                // Closed by another thread: the number is not ours any more.
+                std::mem::forget(fd);
+                return Err(error);
+            }
+        };
         let looked_at = AtomicU64::new(call::present());
         Ok(GuestFd { os: self.os.clone(), fd: Some(fd), is, trusting: self.trusting, looked_at })
     }

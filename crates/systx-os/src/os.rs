@@ -49,6 +49,10 @@ pub trait Os: Clone + Send + Sync + 'static {
     fn lift(&self, fd: Self::Fd) -> Self::Fd {
         fd
     }
+    /// Closes a descriptor, whoever may be closing it just now.
+    fn close(&self, fd: Self::Fd) {
+        drop(fd)
+    }
     /// This kernel, for descriptors that are closed again before the program's call into us is over: they need no
     /// such number. The default makes no difference.
     fn for_a_moment(&self) -> Self {

@@ -4,12 +4,15 @@ use super::alone::place::{word::hear, *};
 use super::alone::Case;
 use super::{all, begin, nobody_is_kept, systx};
 use std::io::Write;
-use std::process::Stdio;
+use std::path::Path;
+use std::process::{Command, Stdio};
 
 pub const ALL: &[(&str, Case)] = &[
     ("what_several_commands_do_takes_effect_at_once", what_several_commands_do_takes_effect_at_once),
     ("begin_prints_the_number_and_holds_nothing_open", begin_prints_the_number),
     ("one_whose_directory_has_moved_stays_open", one_whose_directory_has_moved),
+    ("one_on_a_mount_that_is_read_only_now_is_listed", one_on_a_mount_that_is_read_only_now),
+    ("labels_that_decide_are_told_of_at_each_commit", labels_that_decide_are_told_of),
     ("a_command_inside_keeps_what_is_its_callers", a_command_inside_keeps_what_is_its_callers),
     ("several_commands_run_at_the_same_time_and_are_listed", several_commands_run_at_the_same_time),
     ("what_a_command_leaves_behind_goes_on_until_the_end", what_a_command_leaves_behind_goes_on),
@@ -71,6 +74,46 @@ fn one_whose_directory_has_moved(p: &Place) {
     assert_eq!(all(&open.verb("commit", &[])), (0, String::new(), String::new()));
     assert_eq!(p.read("new"), "new\n");
     open.daemon.gone();
+}
+
+fn one_on_a_mount_that_is_read_only_now(p: &Place) {
+    let open = begin(p, &[]);
+    open.shell("echo new > new");
+    must(Command::new("mount").args(["-o", "remount,bind,ro"]).arg(&p.mount));
+    let (code, listed, why) = all(&systx(p, "list", &[]).output().unwrap());
+    assert_eq!((code, why.as_str()), (0, ""));
+    let row = listed.lines().find(|line| line.starts_with(&open.id)).unwrap_or_default();
+    assert!(row.contains("open") && row.ends_with("mounted read-only"), "{listed}");
+    must(Command::new("mount").args(["-o", "remount,bind,rw"]).arg(&p.mount));
+    assert_eq!(all(&open.verb("commit", &[])), (0, String::new(), String::new()));
+    assert_eq!(p.read("new"), "new\n");
+    open.daemon.gone();
+}
+
+/// The machine that it is shown enforces a policy.
+fn labels_that_decide_are_told_of(p: &Place) {
+    let machine = Path::new("/sys/fs");
+    let run =
+        |script: &str| err(&systx(p, "run", &["--only", ".", "--", "sh", "-c", script]).output().unwrap());
+    assert!(!run("echo 1 > new").contains("SELinux"));
+    must(Command::new("mount").args(["-t", "tmpfs", "selinux"]).arg(machine));
+    std::fs::create_dir(machine.join("selinux")).unwrap();
+    let enforces = |value: &str| std::fs::write(machine.join("selinux/enforce"), value).unwrap();
+    enforces("1");
+    let told = run("echo 2 > new");
+    enforces("0");
+    let permissive = run("echo 3 > new");
+    must(Command::new("umount").arg(machine));
+    assert!(
+        told.contains("SELinux: new files have the label of systx's area; run restorecon on them"),
+        "{told}"
+    );
+    assert!(!permissive.contains("SELinux"), "{permissive}");
+    assert_eq!(p.read("new"), "3\n");
+}
+
+fn must(command: &mut Command) {
+    assert!(command.status().unwrap().success(), "{command:?}");
 }
 
 fn a_command_inside_keeps_what_is_its_callers(p: &Place) {

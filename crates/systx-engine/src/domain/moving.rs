@@ -14,7 +14,6 @@ use crate::mutant::{self, Mutant};
 use crate::objects::slot_number;
 use crate::record::{Act, Body};
 use serde::{Deserialize, Serialize};
-use std::collections::HashMap;
 use systx_os::{Dirent, Errno, FileType, Handle, Open, Os, Result, Timestamp};
 
 /// What stood in the entries before the first step, and what was to be deleted.
@@ -83,8 +82,8 @@ impl Moving {
         if mutant::on(Mutant::LiftedDeleted) || self.ours.contains(&(slot, ino)) {
             return Ok(true);
         }
-        let going: HashMap<_, _> = self.going.iter().copied().collect();
-        if going.get(&slot) != Some(&os.handle(object)?) {
+        let going = self.going.iter().find(|(of, _)| *of == slot);
+        if going.map(|(_, handle)| *handle) != Some(os.handle(object)?) {
             return Ok(false);
         }
         // Somebody may have written to it since, or made names in it.

@@ -126,6 +126,9 @@ impl Os for Linux {
     fn lift(&self, fd: OwnedFd) -> OwnedFd {
         open::lift(fd)
     }
+    fn close(&self, fd: OwnedFd) {
+        open::close(fd)
+    }
     fn identity(&self, fd: &OwnedFd) -> Result<(u64, u64)> {
         rustix::fs::fstat(fd).map(|stat| (stat.st_dev, stat.st_ino))
     }

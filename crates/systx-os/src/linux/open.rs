@@ -4,7 +4,7 @@
 //! blocks on a FIFO or on a lease. Does not: check that an object is a regular file; opening a device has its
 //! side effects.
 
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, IntoRawFd, OwnedFd};
 use std::path::Path;
 
 use rustix::fs::{Mode, OFlags, ResolveFlags, CWD};
@@ -165,5 +165,18 @@ pub(super) fn lift(fd: OwnedFd) -> OwnedFd {
         let most = rustix::process::getrlimit(rustix::process::Resource::Nofile).current.unwrap_or(0);
         above(most.min(HIGH as u64) as i32 / 2)
     });
-    lifted.unwrap_or(fd)
+    match lifted {
+        Ok(lifted) => {
+            close(fd);
+            lifted
+        }
+        Err(_) => fd,
+    }
+}
+
+/// Closes a descriptor that another thread may have closed in this very moment: where that can be, a drop ends a program
+/// that was built for debugging.
+pub(super) fn close(fd: OwnedFd) {
+    // SAFETY: it is owned, and is not used again.
+    unsafe { libc::close(fd.into_raw_fd()) };
 }
