@@ -292,6 +292,8 @@ mutants! {
     CutUnknown,
     /// What writing a file's contents again takes away is not given back.
     RightsNotGivenBack,
+    /// Contents that may be lost in a file that others have changed since, or moved, are dropped.
+    LackingContentsDropped,
     /// Contents that can't be written again are dropped.
     RefusedContentsDropped,
 }

@@ -127,16 +127,12 @@ impl<K: Os> Guest<K> {
     /// Of fstat(2).
     pub fn adopt(&self, fd: K::Fd) -> Result<GuestFd<K>> {
         let fd = if self.brief { fd } else { self.os.lift(fd) };
-        let is = match self.os.identity(&fd) {
-            Ok(is) => is,
-            Err(error) => {
-                // Closed by another thread: the number is not ours any more.
-                std::mem::forget(fd);
-                return Err(error);
-            }
-        };
-        let looked_at = AtomicU64::new(call::present());
-        Ok(GuestFd { os: self.os.clone(), fd: Some(fd), is, trusting: self.trusting, looked_at })
+        let (os, never) = (self.os.clone(), AtomicU64::new(0));
+        let mut fd = GuestFd { os, fd: Some(fd), is: (0, 0), trusting: self.trusting, looked_at: never };
+        // On an error another thread has closed it, and its number is not ours any more.
+        fd.is = self.os.identity(&fd)?;
+        fd.looked_at = AtomicU64::new(call::present());
+        Ok(fd)
     }
 
     /// Begins a call of the program into the library. What its own thread does with descriptors it does before or

@@ -88,7 +88,7 @@ impl Moving {
         }
         // Somebody may have written to it since, or made names in it.
         let stat = os.stat(object)?;
-        let unwritten = self.since.is_some_and(|since| stat.mtime <= since);
+        let unwritten = self.since.is_some_and(|since| stat.mtime < since);
         Ok(unwritten && stat.kind() != FileType::Directory)
     }
 }

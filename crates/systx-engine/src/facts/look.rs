@@ -393,18 +393,18 @@ impl<O: Os> Facts<O> {
             if !is_first {
                 return Ok((os.stat(&fd)?, true));
             }
-            let writers = if info.file_stamps { Writers::of(&os, &fd, &info) } else { Writers::Possible };
-            if writers != Writers::KeptOut {
+            let kept_out = keep_writers_out(&os, &fd, &info);
+            if kept_out.is_err() {
                 // SEEK_DATA waits for writers of the inode: a write(2) that runs now moves the stamp before the
                 // data is read.
                 let _ = os.seek(&fd, 0, Seek::Data);
             }
             let stamp = os.stat(&fd);
             // Only now: a process that opens the file for writing later moves the stamp with its first store.
-            if writers == Writers::KeptOut {
+            if kept_out.is_ok() {
                 let _ = os.lease(&fd, Lease::None);
             }
-            Ok((stamp?, writers == Writers::Possible))
+            Ok((stamp?, kept_out == Err(Errno::AGAIN)))
         })?;
         // Of one that is lost whatever has its name now stands for it. An unmoved stamp says which object it is.
         let is_known =
@@ -649,29 +649,17 @@ fn claims_of<O: Os>(dir: &LowerDir<O>, name: &[u8], found: &Look, grain: Grain) 
     claims
 }
 
-/// Who may store into a file without moving its stamp: who has it open or mapped for writing; on tmpfs, who may map it
-/// later, too.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Writers {
-    /// Nobody, and no write(2) runs: a lease was granted, which is left to the caller to release.
-    KeptOut,
-    /// This process can't ask, and goes by the stamp.
-    Unknown,
-    Possible,
-}
-
-impl Writers {
-    /// Source: F_RDLCK is granted if and only if no process has it open for writing (measured). Another user's file
-    /// can't be leased: `EACCES`. tmpfs doesn't ask to be told of the first store into a page
-    /// (vma_needs_dirty_tracking() in mm/mmap.c): one that was read through a shared mapping is writable at once.
-    fn of<O: Os>(os: &O, fd: &O::Fd, info: &FsInfo) -> Writers {
-        if !info.leases || (info.kind == FsKind::Tmpfs && !mutant::on(Mutant::TmpfsByStamps)) {
-            return Writers::Possible;
-        }
-        match os.lease(fd, Lease::Read) {
-            Ok(()) => Writers::KeptOut,
-            Err(Errno::AGAIN) => Writers::Possible,
-            Err(_) => Writers::Unknown,
-        }
+/// Keeps out who would store into a file without moving its stamp, until the caller lets them. `EAGAIN`: a process may
+/// do so, as it has the file open or mapped for writing or, on tmpfs, may map it later. Any other error: who may is not
+/// this process's to know, and it goes by the stamp.
+///
+/// Source: F_RDLCK is granted if and only if no process has it open for writing (measured). Another user's file can't be
+/// leased: `EACCES`. tmpfs doesn't ask to be told of the first store into a page (vma_needs_dirty_tracking() in
+/// mm/mmap.c): one that was read through a shared mapping is writable at once.
+fn keep_writers_out<O: Os>(os: &O, fd: &O::Fd, info: &FsInfo) -> Result<()> {
+    let tmpfs = info.kind == FsKind::Tmpfs && !mutant::on(Mutant::TmpfsByStamps);
+    if !info.file_stamps || !info.leases || tmpfs {
+        return Err(Errno::AGAIN);
     }
+    os.lease(fd, Lease::Read)
 }

@@ -11,7 +11,7 @@ use crate::workset::node::{Ix, NO_SLOT};
 use crate::workset::Workset;
 use std::collections::HashMap;
 use std::sync::Arc;
-use systx_os::{Errno, FileType, Open, Os};
+use systx_os::{Errno, FileType, FsKind, Open, Os};
 
 /// Most bytes of theirs.
 const SMALL_BYTES_MAX: u64 = 64 << 10;
@@ -42,7 +42,13 @@ pub(super) fn plan_small<O: Os>(workset: &mut Workset<O>, diff: &Diff, draft: &m
 /// Puts every staged object into its step; whether all could be.
 fn carry<O: Os>(workset: &mut Workset<O>, draft: &mut Draft<O>, staged: &[Ix]) -> Verb<bool> {
     let mut left = SMALL_BYTES_MAX;
-    if staged.is_empty() || staged.len() > SMALL_OBJECTS_MAX || draft.slot_patches != Staged::default() {
+    // There an fsync of a directory brings names to the disk, and not the entries that they came from.
+    let unordered = workset.mounts()[draft.mount].info.kind == FsKind::Btrfs;
+    if staged.is_empty()
+        || unordered
+        || staged.len() > SMALL_OBJECTS_MAX
+        || draft.slot_patches != Staged::default()
+    {
         return Ok(staged.is_empty() && draft.slot_patches == Staged::default());
     }
     let mut carried: HashMap<u32, Small> = HashMap::new();

@@ -98,7 +98,7 @@ pub(super) fn is_pre_image(before: &Before, sector: usize, bytes: &[u8]) -> bool
     }
 }
 
-fn is_zeros(bytes: &[u8]) -> bool {
+pub(super) fn is_zeros(bytes: &[u8]) -> bool {
     bytes.iter().all(|byte| *byte == 0)
 }
 

@@ -126,8 +126,8 @@ fn name(act: &Act) -> &'static str {
 /// Takes one step, or what is left of it.
 fn take<O: Os>(site: &mut Site<'_, O>, body: &Body, n: usize, step: &Step) -> Result<(), Errno> {
     match &step.act {
-        Act::Place { small } => place::place(site, step, small.as_ref()),
-        Act::Link { .. } => place::place(site, step, None),
+        Act::Place { small } => place::place(site, n, step, small.as_ref()),
+        Act::Link { .. } => place::place(site, n, step, None),
         Act::Replace { ours, before, read, .. } => {
             replace::replace(site, step, ours, before, taken::of_step(read))
         }

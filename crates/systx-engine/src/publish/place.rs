@@ -1,7 +1,8 @@
 //! PLACE and PUT: the object in the slot gets a name that is missing.
 
-use super::decide::{is_restored, may_be_lost, of_small, opened, Sector, SmallEnd, SmallTime};
+use super::decide::{is_restored, is_zeros, may_be_lost, of_small, opened, Sector, SmallEnd, SmallTime};
 use super::power::DROPPED;
+use super::refused;
 use super::site::{Pass, Site};
 use crate::acl::CAPABILITY;
 use crate::bytes::{read_up_to, write_all};
@@ -20,7 +21,12 @@ const RESTORING: Timestamp = Timestamp { sec: 1, nsec: 597_348_211 };
 const SET_ID: u32 = 0o6000;
 
 /// Renames slot → name, unless the slot is empty (taken already) or the name is taken (displaced).
-pub(super) fn place<O: Os>(site: &mut Site<'_, O>, step: &Step, small: Option<&Small>) -> Result<()> {
+pub(super) fn place<O: Os>(
+    site: &mut Site<'_, O>,
+    n: usize,
+    step: &Step,
+    small: Option<&Small>,
+) -> Result<()> {
     let (os, slot) = (site.os, slot_name(step.slot));
     let placed = match site.directory(&step.at) {
         Ok(Some(dir)) => os.rename((site.slots, &slot), (&dir, &step.at.name), Rename::NoReplace),
@@ -31,6 +37,8 @@ pub(super) fn place<O: Os>(site: &mut Site<'_, O>, step: &Step, small: Option<&S
         Ok(()) => {}
         // Taken already, whatever keeps it from being taken again.
         Err(_) if identify(os, site.slots, &slot)?.is_none() => {}
+        // btrfs: somebody's fsync of the directory kept the new name, and the power loss the old one.
+        Err(Errno::EXIST) if is_there(site, step, &slot)? => os.unlink(site.slots, &slot)?,
         Err(Errno::EXIST) => site.set_aside(step, ConflictCopyKind::NameTaken)?,
         // It was removed since it was opened.
         Err(Errno::NOENT | Errno::STALE | Errno::NOTDIR) => {
@@ -40,29 +48,111 @@ pub(super) fn place<O: Os>(site: &mut Site<'_, O>, step: &Step, small: Option<&S
         Err(e) => return Err(e),
     }
     match (site.pass, small) {
-        (Pass::Redo, Some(small)) => rewrite(site, step, small),
+        (Pass::Redo, Some(small)) => rewrite(site, n, step, small),
         _ => Ok(()),
     }
 }
 
+/// Returns true if an entry's object is at its name, too.
+fn is_there<O: Os>(site: &mut Site<'_, O>, step: &Step, slot: &[u8]) -> Result<bool> {
+    let Some(dir) = site.directory(&step.at)? else { return Ok(false) };
+    let held = identify(site.os, site.slots, slot)?;
+    Ok(held.is_some() && held == identify(site.os, &dir, &step.at.name)?)
+}
+
 /// Writes a small object's contents again where the power loss took them: its name survived, its bytes were
-/// never synced.
-fn rewrite<O: Os>(site: &mut Site<'_, O>, step: &Step, small: &Small) -> Result<()> {
+/// never synced. What can't go there is kept in `aside/`.
+fn rewrite<O: Os>(site: &mut Site<'_, O>, n: usize, step: &Step, small: &Small) -> Result<()> {
     if FileType::from_mode(small.mode) != Some(FileType::File) {
         return Ok(());
     }
-    let Some(dir) = site.directory(&step.at)? else { return Ok(()) };
-    if identify(site.os, &dir, &step.at.name)? != Some(small.handle) {
-        return Ok(());
-    }
-    let found = site.os.open(&dir, &step.at.name, Open::Path)?;
-    if site.os.handle(&found)? != small.handle {
-        return Ok(());
-    }
-    if restore(site.os, &found, small)? == Given::Not {
-        site.report(step, None, DROPPED);
+    let restored = match find(site, step, small)? {
+        Found::At(found) => restore(site.os, &found, small)?,
+        Found::Gone => return Ok(()),
+        Found::Nowhere => Restored::Lacking,
+    };
+    // What a later record has changed was synced before.
+    let is_changed = site.changed_later.is_some_and(|changed| changed(&small.handle));
+    match restored {
+        Restored::WithoutRights => site.report(step, None, DROPPED),
+        Restored::Lacking if !is_changed && !mutant::on(Mutant::LackingContentsDropped) => {
+            let write = |os: &O, fd: &O::Fd| write_all(os, fd, &small.content, 0);
+            refused::keep_bytes(site, n, step, ConflictCopyKind::ContentsLeft, write)?;
+        }
+        Restored::Whole | Restored::Lacking => {}
     }
     Ok(())
+}
+
+/// Where a file of the record is.
+enum Found<Fd> {
+    At(Fd),
+    Gone,
+    /// It has been moved, or removed: an ordinary user can't tell.
+    Nowhere,
+}
+
+/// Finds it, wherever others have moved it.
+fn find<O: Os>(site: &mut Site<'_, O>, step: &Step, small: &Small) -> Result<Found<O::Fd>> {
+    let os = site.os;
+    if let Some(found) = site.open(&small.handle, &step.at.path, &step.at.name, Open::Path)? {
+        return Ok(Found::At(found));
+    }
+    if !site.walks() || site.may_have_removed(&small.handle) {
+        return Ok(Found::Gone);
+    }
+    // A recovery before this one may have made it again, under another handle.
+    let Some(dir) = site.directory(&step.at)? else { return Ok(Found::Nowhere) };
+    let is_whole = os.open(&dir, &step.at.name, Open::Read).is_ok_and(|fd| {
+        let mut present = vec![0; small.content.len() + 1];
+        read_up_to(os, &fd, &mut present, 0).is_ok_and(|got| present[..got] == *small.content)
+    });
+    Ok(if is_whole { Found::Gone } else { Found::Nowhere })
+}
+
+/// The state of a file as a redo finds it.
+struct Present {
+    stat: Stat,
+    time: SmallTime,
+    /// Of the contents of the record.
+    sectors: Vec<Sector>,
+    /// Bytes may have been lost, whatever others did since: where some belong, a sector has none.
+    lacks: bool,
+}
+
+impl Present {
+    fn of<O: Os>(os: &O, found: &O::Fd, read: &O::Fd, small: &Small, begun: bool) -> Result<Present> {
+        let stat = os.stat(found)?;
+        let time = match (begun, later(&stat, small)) {
+            (true, _) => SmallTime::Restoring,
+            (false, true) => SmallTime::Later,
+            (false, false) => SmallTime::Published,
+        };
+        let mut present = vec![0; small.content.len()];
+        let got = read_up_to(os, read, &mut present, 0)?;
+        let sector = |n: usize| {
+            let at = n * SECTOR_BYTES;
+            present.get(at..got.min(at + SECTOR_BYTES)).unwrap_or_default()
+        };
+        let ours = || small.content.chunks(SECTOR_BYTES).enumerate();
+        let sectors = ours().map(|(n, ours)| of_small(ours, sector(n))).collect();
+        let lacks = ours().any(|(n, ours)| !is_zeros(ours) && is_zeros(sector(n)));
+        Ok(Present { stat, time, sectors, lacks })
+    }
+
+    /// Returns true if the contents are written again.
+    fn is_restored(&self, small: &Small) -> bool {
+        let end = SmallEnd::of(small.content.len(), self.stat.size as usize);
+        may_be_lost(end, self.time) && is_restored(&self.sectors, self.time)
+    }
+
+    fn left(&self) -> Restored {
+        if self.lacks {
+            Restored::Lacking
+        } else {
+            Restored::Whole
+        }
+    }
 }
 
 /// Gives a file the contents of `small` again, unless an outsider has changed it since: then all of it stays.
@@ -70,27 +160,12 @@ fn rewrite<O: Os>(site: &mut Site<'_, O>, step: &Step, small: &Small) -> Result<
 /// Lost bytes read as zeros, or lie past the end. A sector that is neither zeros nor ours is an outsider's,
 /// and so is an end within a sector; the time shows only changes that did not set it back. A file that was
 /// emptied, or overwritten with zeros, and its time set back, looks like a power loss (residue c in
-/// docs/guarantees.md). A later record that has changed the file waited until it was synced: its bytes are
-/// left like an outsider's.
-fn restore<O: Os>(os: &O, found: &O::Fd, small: &Small) -> Result<Given> {
+/// docs/guarantees.md).
+fn restore<O: Os>(os: &O, found: &O::Fd, small: &Small) -> Result<Restored> {
     let stat = os.stat(found)?;
     let rights = Rights::of(os, found, &stat, small)?;
-    let (content, size) = (&small.content, stat.size as usize);
-    // The time of ours may lie in the future: touch(1) can set any.
-    let later = stat.mtime > small.ctime && stat.mtime != small.mtime;
     let begun = is_begun(&stat);
-    let time = if begun {
-        SmallTime::Restoring
-    } else if later {
-        SmallTime::Later
-    } else {
-        SmallTime::Published
-    };
-    if !may_be_lost(SmallEnd::of(content.len(), size), time) {
-        return Ok(Given::All);
-    }
     let atime = if begun { small.mtime } else { stat.atime };
-    let mut present = vec![0; size];
     let read = match os.reopen(found, Open::Read) {
         // Of mode 0200 or 0000, and we are not root.
         Err(Errno::ACCESS) => {
@@ -101,33 +176,47 @@ fn restore<O: Os>(os: &O, found: &O::Fd, small: &Small) -> Result<Given> {
         }
         fd => fd?,
     };
-    let got = read_up_to(os, &read, &mut present, 0)?;
+    let present = Present::of(os, found, &read, small, begun)?;
     drop(read);
-    present.truncate(got);
-    let sectors: Vec<Sector> = content
-        .chunks(SECTOR_BYTES)
-        .enumerate()
-        .map(|(n, ours)| {
-            let at = n * SECTOR_BYTES;
-            of_small(ours, present.get(at..present.len().min(at + SECTOR_BYTES)).unwrap_or_default())
-        })
-        .collect();
-    if !is_restored(&sectors, time) {
-        return Ok(Given::All);
+    if !present.is_restored(small) {
+        return Ok(present.left());
     }
     // Before the mode is opened: that it was opened here is told by this.
     os.utimens(found, Some(RESTORING), None)?;
     let fd = open_for_writing(os, found)?;
-    for (n, ours) in content.chunks(SECTOR_BYTES).enumerate() {
-        if sectors[n] == Sector::Lost {
+    // Where there are leases, nobody writes from here on to the end.
+    let lease = os.lease(&fd, Lease::Write);
+    let restored = match lease {
+        Err(Errno::AGAIN) => Err(Restored::Lacking),
+        _ => {
+            let present = Present::of(os, found, &fd, small, begun)?;
+            if present.is_restored(small) {
+                Ok(present)
+            } else {
+                Err(present.left())
+            }
+        }
+    };
+    let present = match restored {
+        Ok(present) => present,
+        Err(left) => {
+            os.utimens(found, Some(atime), None)?;
+            return Ok(left);
+        }
+    };
+    for (n, ours) in small.content.chunks(SECTOR_BYTES).enumerate() {
+        if present.sectors[n] == Sector::Lost {
             write_all(os, &fd, ours, (n * SECTOR_BYTES) as u64)?;
         }
     }
-    drop(fd);
-    let given = rights.give_back(os, found, content)?;
+    let written = os.stat(&fd)?.mtime;
+    let restored = rights.give_back(os, found, lease.is_ok().then_some((&fd, &small.content)))?;
     // An outsider may have set them since.
-    os.utimens(found, Some(atime), Some(if later { small.mtime } else { stat.mtime }))?;
-    Ok(given)
+    let time = if later(&present.stat, small) { small.mtime } else { present.stat.mtime };
+    let unmoved = os.stat(found)?.mtime == written;
+    os.utimens(found, Some(atime), unmoved.then_some(time))?;
+    let _ = os.lease(&fd, Lease::None);
+    Ok(restored)
 }
 
 /// A recovery was cut off while it wrote the contents.
@@ -135,12 +224,20 @@ fn is_begun(stat: &Stat) -> bool {
     stat.atime == RESTORING
 }
 
-/// The fate of what was taken away.
+/// The time of ours may lie in the future: touch(1) can set any.
+fn later(stat: &Stat, small: &Small) -> bool {
+    stat.mtime > small.ctime && stat.mtime != small.mtime
+}
+
+/// A small file behind its redo.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Given {
-    All,
+enum Restored {
+    /// It has the contents of the record, or what another process has made of them.
+    Whole,
     /// Another process may have changed the bytes since.
-    Not,
+    WithoutRights,
+    /// Another process has changed it, and bytes of the record may have been lost with the power.
+    Lacking,
 }
 
 /// Mode and capability of a file whose contents are written again, which the kernel takes away with that.
@@ -172,38 +269,28 @@ impl Rights {
         Ok(Rights { perm, capability })
     }
 
-    /// Gives the bytes of the record back what they had. Under a lease no process can have other bytes there meanwhile.
-    fn give_back<O: Os>(&self, os: &O, found: &O::Fd, content: &[u8]) -> Result<Given> {
-        let changed = os.stat(found)?.perm() != self.perm;
-        if !changed && self.capability.is_none() || mutant::on(Mutant::RightsNotGivenBack) {
-            return Ok(Given::All);
+    /// Gives them back to the contents of the record, in a file under a lease: no process can have other bytes there.
+    fn give_back<O: Os>(&self, os: &O, found: &O::Fd, held: Option<(&O::Fd, &Vec<u8>)>) -> Result<Restored> {
+        let perm = os.stat(found)?.perm();
+        let lost = self.perm & SET_ID & !perm;
+        if lost == 0 && self.capability.is_none() || mutant::on(Mutant::RightsNotGivenBack) {
+            return Ok(Restored::Whole);
         }
-        let fd = match os.reopen(found, Open::Read) {
-            Err(Errno::ACCESS | Errno::AGAIN) => return Ok(Given::Not),
-            fd => fd?,
-        };
-        if os.lease(&fd, Lease::Read).is_err() {
-            return Ok(Given::Not);
-        }
-        let given = self.give_to(os, found, &fd, content);
-        let _ = os.lease(&fd, Lease::None);
-        given
-    }
-
-    fn give_to<O: Os>(&self, os: &O, found: &O::Fd, held: &O::Fd, content: &[u8]) -> Result<Given> {
+        let Some((fd, content)) = held else { return Ok(Restored::WithoutRights) };
         let mut present = vec![0; content.len() + 1];
-        let got = read_up_to(os, held, &mut present, 0)?;
-        if present[..got] != *content {
-            return Ok(Given::Not);
+        let got = read_up_to(os, fd, &mut present, 0)?;
+        // The rest of the mode may be another process's by now.
+        if present[..got] != **content || (lost != 0 && perm | lost != self.perm) {
+            return Ok(Restored::WithoutRights);
         }
-        if os.stat(found)?.perm() != self.perm {
+        if lost != 0 {
             os.chmod(found, self.perm)?;
         }
-        let Some(value) = &self.capability else { return Ok(Given::All) };
+        let Some(value) = &self.capability else { return Ok(Restored::Whole) };
         match os.setxattr(found, CAPABILITY, value, SetXattr::Any) {
             // Its owner can't.
-            Err(Errno::PERM) if os.uid() != 0 => Ok(Given::Not),
-            set => set.map(|()| Given::All),
+            Err(Errno::PERM) if os.uid() != 0 => Ok(Restored::WithoutRights),
+            set => set.map(|()| Restored::Whole),
         }
     }
 }
@@ -293,6 +380,7 @@ mod tests {
             let fd = os.reopen(&found, Open::ReadWrite).expect("works");
             os.truncate(&fd, 0).expect("works");
             os.utimens(&fd, None, Some(mtime)).expect("works");
+            drop(fd);
             restore(&os, &found, &small).expect("works");
             assert_eq!(os.stat(&found).expect("works").size, left, "{mtime:?}");
         }
@@ -353,7 +441,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_another_process_may_be_writing_gets_no_rights_back() {
+    fn a_file_that_another_process_may_be_writing_is_left_as_it_is() {
         let machine = Machine::with(FsKind::Ext4);
         let os = machine.spawn("redo");
         let (found, mut small) = file(&os, b"contents", b"", 0o4755);
@@ -361,8 +449,8 @@ mod tests {
         os.setxattr(&found, CAPABILITY, b"all", SetXattr::Any).expect("works");
         let other = machine.spawn("other");
         let _open = other.open(&other.root(0), b"f", Open::ReadWrite).expect("opens");
-        assert_eq!(restore(&os, &found, &small), Ok(Given::Not));
-        assert_eq!(current_xattr(&os, &found, CAPABILITY), Ok(None));
+        assert_eq!(restore(&os, &found, &small), Ok(Restored::Lacking));
+        assert_eq!(os.stat(&found).expect("works").size, 0);
     }
 
     /// Also by the recovery behind one that was killed at any call.
@@ -417,7 +505,7 @@ mod tests {
         let step = Step { slot: 0, at, act: Act::Place { small: None } };
         let take = || {
             let mut site = Site::new(&os, &root, &slots, &aside, TxId(1), Pass::First);
-            place(&mut site, &step, None).map(|()| site.conflict_copies.len())
+            place(&mut site, 0, &step, None).map(|()| site.conflict_copies.len())
         };
         let shut = |errno| {
             let (call, effect) = (Some(Call::OpenHandle), Effect::Fail(errno));

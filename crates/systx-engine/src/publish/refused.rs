@@ -224,7 +224,7 @@ fn patch_name<O: Os>(site: &Site<'_, O>, n: usize) -> String {
 }
 
 /// Keeps bytes that can't be written to a file in one in `aside/`, and reports it.
-fn keep_bytes<O: Os>(
+pub(super) fn keep_bytes<O: Os>(
     site: &mut Site<'_, O>,
     n: usize,
     step: &Step,

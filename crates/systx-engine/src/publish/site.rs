@@ -375,16 +375,8 @@ impl<'a, O: Os> Site<'a, O> {
     /// Sets what the slot holds aside. That rename is the decision: a later redo finds the slot empty.
     pub fn set_aside(&mut self, step: &Step, what: ConflictCopyKind) -> Result<()> {
         let slot = slot_name(step.slot);
-        for n in 0u32.. {
-            let name = if n == 0 {
-                format!("{}.{}", self.id, step.slot)
-            } else {
-                format!("{}.{}.{n}", self.id, step.slot)
-            };
-            // Looked for first, since the note that is made before the rename has the name.
-            if identify(self.os, self.aside, name.as_bytes())?.is_some() {
-                continue;
-            }
+        loop {
+            let name = free_name(self.os, self.aside, self.id, step.slot)?;
             // Noted first: a process that is cut off right after the rename has reported it.
             let conflict_copies =
                 ConflictCopy { path: self.path_of(&step.at), aside: Some(name.clone()), what };
@@ -405,7 +397,6 @@ impl<'a, O: Os> Site<'a, O> {
                 Err(e) => return Err(e),
             }
         }
-        Err(Errno::EXIST)
     }
 
     /// Reports without anything to keep.
@@ -423,4 +414,16 @@ impl<'a, O: Os> Site<'a, O> {
             let _ = reports::keep(self.os, area, self.id, conflict_copy);
         }
     }
+}
+
+/// A name in `aside/` for what stands in an entry. Looked for, since the note that is made before the rename has it.
+pub(crate) fn free_name<O: Os>(os: &O, aside: &O::Fd, id: TxId, slot: u32) -> Result<String> {
+    let mut name = format!("{id}.{slot}");
+    for n in 1u32.. {
+        if identify(os, aside, name.as_bytes())?.is_none() {
+            break;
+        }
+        name = format!("{id}.{slot}.{n}");
+    }
+    Ok(name)
 }

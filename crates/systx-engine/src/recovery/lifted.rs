@@ -8,8 +8,9 @@ use crate::domain::moving::Moving;
 use crate::domain::shared_staging::{first_slot, owner_of};
 use crate::domain::{marks, reports, Area};
 use crate::id::TxId;
-use crate::objects::{identify, slot_number};
+use crate::objects::slot_number;
 use crate::outcome::{ConflictCopy, ConflictCopyKind};
+use crate::publish::site::free_name;
 use systx_os::{Errno, Open, Os, Rename, Result};
 
 /// The owners of a directory's entries: this transaction alone, or others, too.
@@ -39,21 +40,9 @@ pub(super) fn keep<O: Os>(os: &O, area: &Area<O>, dir: &O::Fd, id: TxId, all: Al
         if note.may_go(os, &object, slot, entry.ino)? {
             continue;
         }
-        let mut name = format!("{id}.{slot}");
-        for n in 1u32.. {
-            // Looked for first, since the note that is made before the rename has the name.
-            if identify(os, &area.aside, name.as_bytes())?.is_none() {
-                break;
-            }
-            name = format!("{id}.{slot}.{n}");
-        }
-        let what = ConflictCopyKind::CutOff;
-        reports::keep(
-            os,
-            &area.dir,
-            id,
-            &ConflictCopy { path: Vec::new(), aside: Some(name.clone()), what },
-        )?;
+        let name = free_name(os, &area.aside, id, slot)?;
+        let (path, what) = (Vec::new(), ConflictCopyKind::CutOff);
+        reports::keep(os, &area.dir, id, &ConflictCopy { path, aside: Some(name.clone()), what })?;
         match os.rename((dir, &entry.name), (&area.aside, name.as_bytes()), Rename::NoReplace) {
             // An immutable one can't be deleted, either.
             Ok(()) | Err(Errno::PERM | Errno::ACCESS) => {}

@@ -167,6 +167,7 @@ impl<O: Os> Transaction<O> {
         // Blocks without bytes, and bytes without blocks, are a file system's.
         self.workset.spill(ix)?;
         if let Some(fd) = self.workset.whole_fd(ix, Access::Write)? {
+            self.workset.object_mut(ix).cut = true;
             return Ok(self.workset.os().fallocate(&fd, how, offset, len)?);
         }
         self.workset.try_size(ix, end)?;

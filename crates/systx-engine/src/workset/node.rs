@@ -32,7 +32,7 @@ pub(crate) struct Object<O: Os> {
     pub incapable: bool,
     /// It was made here, with inode flags, of which a record knows nothing.
     pub flagged: bool,
-    /// It was made here, or copied, and its size was set.
+    /// It was made here, or copied, and its size was set, or blocks were given to it or taken from it.
     pub cut: bool,
     /// True if its known properties are a fact.
     pub claim: Claim,

@@ -165,13 +165,9 @@ pub(super) fn lift(fd: OwnedFd) -> OwnedFd {
         let most = rustix::process::getrlimit(rustix::process::Resource::Nofile).current.unwrap_or(0);
         above(most.min(HIGH as u64) as i32 / 2)
     });
-    match lifted {
-        Ok(lifted) => {
-            close(fd);
-            lifted
-        }
-        Err(_) => fd,
-    }
+    let Ok(lifted) = lifted else { return fd };
+    close(fd);
+    lifted
 }
 
 /// Closes a descriptor that another thread may have closed in this very moment: where that can be, a drop ends a program

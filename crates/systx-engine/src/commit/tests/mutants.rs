@@ -458,6 +458,9 @@ fn check_of(mutant: Mutant) -> Check {
         Mutant::RightsNotGivenBack => {
             check("crate::publish::place::tests::what_writing_contents_again_takes_away_is_given_back", "killed at")
         }
+        Mutant::LackingContentsDropped => {
+            check("redone::contents_of_small_files_that_others_change_since_are_not_lost", ": lost")
+        }
         Mutant::RefusedContentsDropped => {
             check("redone::contents_of_a_small_file_that_has_become_immutable_are_kept", "left: None")
         }
@@ -718,6 +721,7 @@ noticed! {
     an_earlier_state_on_the_disk_that_is_not_seen_is_noticed: WrittenOutUnseen,
     a_cut_that_is_not_known_is_noticed: CutUnknown,
     rights_that_are_not_given_back_are_noticed: RightsNotGivenBack,
+    contents_that_others_changed_and_are_dropped_are_noticed: LackingContentsDropped,
     contents_that_are_refused_and_dropped_are_noticed: RefusedContentsDropped,
     a_way_that_is_not_looked_at_again_is_noticed: WayForgotten,
     a_name_that_is_locked_and_taken_for_removed_is_noticed: LockedIsGone,

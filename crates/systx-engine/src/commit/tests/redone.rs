@@ -408,3 +408,104 @@ fn a_small_new_file_that_was_synced_before_it_was_written_on_survives() {
         }
     }
 }
+
+/// FALLOC_FL_KEEP_SIZE and FALLOC_FL_PUNCH_HOLE.
+const PUNCH_HOLE: i32 = 3;
+
+/// In `w` and `w/d`.
+type Does = fn(&SimOs, &SimFd, &SimFd);
+
+/// What others do to a small new file before the checkpoint.
+const ACTS: [(&str, Does); 10] = [
+    ("nothing", |_, _, _| {}),
+    ("moves it", |os, w, _| os.rename((w, b"small"), (w, b"other"), Rename::NoReplace).expect("moves")),
+    ("moves it to another directory", |os, w, d| {
+        os.rename((w, b"small"), (d, b"small"), Rename::NoReplace).expect("moves")
+    }),
+    ("keeps it under another name, and replaces it", |os, w, d| {
+        os.link(&os.open(w, b"small", Open::Path).expect("opens"), w, b"small~").expect("links");
+        os.pwrite(&os.create(d, b"new", 0o644).expect("makes"), b"new", 0).expect("writes");
+        os.rename((d, b"new"), (w, b"small"), Rename::Replace).expect("replaces");
+    }),
+    ("touches it", |os, w, _| {
+        let fd = os.open(w, b"small", Open::ReadWrite).expect("opens");
+        os.utimens(&fd, None, Some(os.now())).expect("sets");
+    }),
+    ("appends", |os, w, _| {
+        let fd = os.open(w, b"small", Open::ReadWrite).expect("opens");
+        os.append(&fd, b"more").expect("appends");
+    }),
+    ("writes a byte", |os, w, _| {
+        let fd = os.open(w, b"small", Open::ReadWrite).expect("opens");
+        os.pwrite(&fd, b"x", 0).expect("writes");
+    }),
+    ("cuts it", |os, w, _| {
+        let fd = os.open(w, b"small", Open::ReadWrite).expect("opens");
+        os.truncate(&fd, 4).expect("cuts");
+    }),
+    ("changes its mode", |os, w, _| {
+        os.chmod(&os.open(w, b"small", Open::Path).expect("opens"), 0o600).expect("sets");
+    }),
+    ("has a hole punched", |_, _, _| {}),
+];
+
+/// They sync the directory, and the power fails.
+#[test]
+fn contents_of_small_files_that_others_change_since_are_not_lost() {
+    let crashes = || Crash::WORST.into_iter().chain([Crash::Random; 20]).enumerate();
+    for (kind, finds) in
+        [(FsKind::Ext4, Finds::ByHandle), (FsKind::Ext4, Finds::ByPath), (FsKind::Btrfs, Finds::ByHandle)]
+    {
+        for (act, does) in ACTS {
+            for (seed, crash) in crashes() {
+                let machine = machine_where(kind, finds);
+                machine.plant(0, &[("w/d", Plant::Dir)]).expect("planting");
+                machine.settle();
+                let os = machine.spawn("owner");
+                let made = run_process(&os, || {
+                    change(&open(&os).expect("opens"), |t, w| {
+                        let (node, _) = t.create(w, b"small", 0o644, ROOT)?;
+                        t.write_at(node, &[b'a'; 700], 0)?;
+                        if act == "has a hole punched" {
+                            t.fallocate(node, PUNCH_HOLE, 0, 4096)?;
+                        }
+                        t.write_at(node, &[b'b'; 700], 0).map(drop)
+                    })
+                    .expect("commits");
+                });
+                made.expect("lives");
+                machine.advance_ns(50_000_000);
+                let other = machine.spawn("other");
+                let w = other.open(&other.root(0), b"w", Open::Directory).expect("opens");
+                let d = other.open(&w, b"d", Open::Directory).expect("opens");
+                does(&other, &w, &d);
+                [&d, &w].into_iter().for_each(|dir| other.fsync(dir).expect("syncs"));
+                machine.power_loss(crash, &mut fastrand::Rng::with_seed(seed as u64));
+                let what = format!("{kind:?} {finds:?}, {act}, {crash:?} {seed}");
+                for _ in 0..2 {
+                    let recovered = recover(&machine, 1, |_, _| {});
+                    assert!(recovered.unfinished.is_empty(), "{what}: {recovered:?}");
+                }
+                let places = [
+                    "w/small",
+                    "w/other",
+                    "w/d/small",
+                    "w/small~",
+                    ".systx/aside/1.patch0",
+                    ".systx/aside/1.0",
+                ];
+                let left: &[&[u8]] = match act {
+                    "cuts it" => &[b"bbbb"],
+                    "writes a byte" => &[b"x", &[b'b'; 699]],
+                    _ => &[],
+                };
+                let left = left.concat();
+                let found =
+                    places.map(|path| machine.look(0, path).map_or(Vec::new(), |found| found.content));
+                let whole =
+                    |bytes: &Vec<u8>| bytes.starts_with(&[b'b'; 700]) || (!left.is_empty() && *bytes == left);
+                assert!(found.iter().any(whole), "{what}: lost");
+            }
+        }
+    }
+}
