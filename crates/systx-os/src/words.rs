@@ -33,6 +33,12 @@ pub trait Words {
     /// may return early.
     /// Source: futex(2), FUTEX_WAIT on the low half (x86-64 and aarch64 are little-endian).
     fn wait(&self, index: usize, seen: u64, timeout_ns: u64);
+    /// Looks at a word for a moment, to see it change from `seen`: shorter than to sleep and be woken, where another CPU is
+    /// about to change it. The default does not look.
+    fn changes_soon(&self, index: usize, seen: u64) -> bool {
+        let _ = (index, seen);
+        false
+    }
     /// Wakes every waiter on the word.
     fn wake(&self, index: usize);
     /// Makes sure that stores find room for some time to come, where the file system may refuse it: a store

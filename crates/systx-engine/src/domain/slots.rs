@@ -410,8 +410,15 @@ impl<'m, M: Words> Slots<'m, M> {
     /// Waits until the slot's state is not `seen` any more, at most `timeout_ns`; may return early, and sleeps
     /// through a change to PUBLISHING or ABORTING. Probe the owner after each wait.
     pub fn wait_change(&self, ix: SlotIx, seen: Seen, timeout_ns: u64) {
-        if self.mem.load(self.word(ix), Ordering::Acquire) == seen.0 {
-            self.mem.wait(self.word(ix), seen.0, timeout_ns);
+        let at = self.word(ix);
+        if self.mem.load(at, Ordering::Acquire) != seen.0 {
+            return;
+        }
+        // One that has no disk to wait for.
+        let is_short =
+            seen.state() == SlotState::Publishing || self.mem.load(at + 7, Ordering::Acquire) & DURABLE == 0;
+        if !is_short || !self.mem.changes_soon(at, seen.0) {
+            self.mem.wait(at, seen.0, timeout_ns);
         }
     }
 }

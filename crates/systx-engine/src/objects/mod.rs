@@ -24,6 +24,8 @@ pub(crate) const DIRECTORIES_MAX: usize = 64;
 /// reader's probe give theirs back soon, an outsider need not.
 const LEASE_ROUNDS: u32 = 50;
 const LEASE_PAUSE_NS: u64 = 1_000_000;
+/// The first one: a commit publishes under its leases for some 20 µs. Each is twice as long as the one before.
+const LEASE_PAUSE_LEAST_NS: u64 = 20_000;
 
 /// This many entries have names that are only numbers.
 const SHORT_NAMES: u32 = 64;
@@ -305,13 +307,15 @@ pub(crate) fn past_leases<O: Os, T>(
     attempt: impl Fn() -> Result<T>,
 ) -> Result<T> {
     let rounds = if mutant::on(Mutant::LeasesNotAwaited) { 1 } else { LEASE_ROUNDS };
+    let mut pause = LEASE_PAUSE_LEAST_NS;
     for _ in 1..rounds {
         match attempt() {
             Err(Errno::AGAIN) => {}
             done => return done,
         }
         meanwhile()?;
-        os.pause(LEASE_PAUSE_NS);
+        os.pause(pause);
+        pause = LEASE_PAUSE_NS.min(2 * pause);
     }
     attempt()
 }

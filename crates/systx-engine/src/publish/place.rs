@@ -116,8 +116,8 @@ struct Present {
     time: SmallTime,
     /// Of the contents of the record.
     sectors: Vec<Sector>,
-    /// Bytes may have been lost, whatever others did since: where some belong, a sector has none.
-    lacks: bool,
+    /// What becomes of it if others have changed it. Where bytes belong and a sector has none, some may have been lost.
+    left: Restored,
 }
 
 impl Present {
@@ -137,21 +137,14 @@ impl Present {
         let ours = || small.content.chunks(SECTOR_BYTES).enumerate();
         let sectors = ours().map(|(n, ours)| of_small(ours, sector(n))).collect();
         let lacks = ours().any(|(n, ours)| !is_zeros(ours) && is_zeros(sector(n)));
-        Ok(Present { stat, time, sectors, lacks })
+        let left = if lacks { Restored::Lacking } else { Restored::Whole };
+        Ok(Present { stat, time, sectors, left })
     }
 
     /// Returns true if the contents are written again.
     fn is_restored(&self, small: &Small) -> bool {
         let end = SmallEnd::of(small.content.len(), self.stat.size as usize);
         may_be_lost(end, self.time) && is_restored(&self.sectors, self.time)
-    }
-
-    fn left(&self) -> Restored {
-        if self.lacks {
-            Restored::Lacking
-        } else {
-            Restored::Whole
-        }
     }
 }
 
@@ -179,7 +172,7 @@ fn restore<O: Os>(os: &O, found: &O::Fd, small: &Small) -> Result<Restored> {
     let present = Present::of(os, found, &read, small, begun)?;
     drop(read);
     if !present.is_restored(small) {
-        return Ok(present.left());
+        return Ok(present.left);
     }
     // Before the mode is opened: that it was opened here is told by this.
     os.utimens(found, Some(RESTORING), None)?;
@@ -193,7 +186,7 @@ fn restore<O: Os>(os: &O, found: &O::Fd, small: &Small) -> Result<Restored> {
             if present.is_restored(small) {
                 Ok(present)
             } else {
-                Err(present.left())
+                Err(present.left)
             }
         }
     };

@@ -88,7 +88,7 @@ impl Process {
             wakes: Mutex::new(0),
             woken: Condvar::new(),
         };
-        let table = Arc::new(Table::spinning(model, 2));
+        let table = Arc::new(Table::new(model));
         std::array::from_fn(|n| Process { table: table.clone(), me: OwnerIx(n as u32 + 1) })
     }
 

@@ -29,9 +29,6 @@ const PLACES_AT: usize = 8;
 const PLACES: usize = 1020;
 /// Length in words.
 pub(super) const WORDS: usize = PLACES_AT + 2 * PLACES;
-/// Looks at the counter, some 40 µs of them, before who is the next but one sleeps: waking it would take longer where its
-/// CPU, a virtual one, has gone idle. Who has more before it sleeps at once.
-const SPINS: u32 = 1000;
 
 const FREE: u64 = 0;
 const GIVEN_UP: u64 = 1 << 32;
@@ -77,18 +74,11 @@ pub(super) enum TurnOf {
 
 pub(super) struct Table<M: Words> {
     mem: M,
-    spins: u32,
 }
 
 impl<M: Words> Table<M> {
     pub fn new(mem: M) -> Table<M> {
-        // Alone on its CPU, it would look in vain.
-        let others_run = std::thread::available_parallelism().is_ok_and(|cpus| cpus.get() > 1);
-        Table::spinning(mem, if others_run { SPINS } else { 0 })
-    }
-
-    pub fn spinning(mem: M, spins: u32) -> Table<M> {
-        Table { mem, spins }
+        Table { mem }
     }
 
     fn load(&self, word: usize) -> u64 {
@@ -146,7 +136,8 @@ impl<M: Words> Table<M> {
             if left_ns == 0 {
                 return Err(OrderError::Late { number: next });
             }
-            if next.checked_add(1) == Some(number) && self.is_counted_soon(next) {
+            // Who has more before it sleeps at once.
+            if next.checked_add(1) == Some(number) && self.mem.changes_soon(COUNTER, next) {
                 continue;
             }
             // A death rings no bell: it is looked for now and then.
@@ -158,14 +149,6 @@ impl<M: Words> Table<M> {
                 self.mem.fetch_add(SLEEPERS, u64::MAX);
             }
         }
-    }
-
-    /// Looks whether the number that has the turn is counted soon.
-    fn is_counted_soon(&self, next: u64) -> bool {
-        (0..self.spins).any(|_| {
-            std::hint::spin_loop();
-            self.load(COUNTER) != next
-        })
     }
 
     /// Takes over an index: what its last process had is given up. Before anything else.
