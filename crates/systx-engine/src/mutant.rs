@@ -284,13 +284,13 @@ mutants! {
     LookTorn,
     /// On tmpfs bytes count as unchanged by their stamp.
     TmpfsByStamps,
-    /// What a commit without a record takes out of the tree is not noted.
+    /// No note is made of what a commit without a record takes out of the tree.
     MovingNotNoted,
     /// A small new file rides in the record although an earlier state of it may be on the disk.
     WrittenOutUnseen,
     /// So does one that was cut.
     CutUnknown,
-    /// What writing a file's contents again takes away is not given back.
+    /// Rights that writing a file's contents again takes away are not given back.
     RightsNotGivenBack,
     /// Contents that may be lost in a file that others have changed since, or moved, are dropped.
     LackingContentsDropped,

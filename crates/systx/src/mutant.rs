@@ -40,7 +40,7 @@ mutants! {
     BellUnrung,
     /// The bell is asked after the look that is to be repeated.
     BellLate,
-    /// Who sleeps until a change does not say so before its look.
+    /// A sleeper does not say so before its look.
     SleeperUncounted,
     /// Before it sleeps until a change, a transaction does not look whether there was one.
     WatchesUnchecked,

@@ -116,7 +116,7 @@ struct Present {
     time: SmallTime,
     /// Of the contents of the record.
     sectors: Vec<Sector>,
-    /// What becomes of it if others have changed it. Where bytes belong and a sector has none, some may have been lost.
+    /// The answer if others have changed it. Where bytes belong and a sector has none, some may have been lost.
     left: Restored,
 }
 

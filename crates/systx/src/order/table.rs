@@ -106,7 +106,7 @@ impl<M: Words> Table<M> {
             return;
         }
         self.mem.fetch_add(BELL, 1);
-        // Who sleeps has said so before it looked at the bell.
+        // A sleeper has said so before it looked at the bell.
         if self.mem.load(SLEEPERS, Ordering::SeqCst) != 0 {
             self.mem.wake(BELL);
         }
@@ -136,7 +136,7 @@ impl<M: Words> Table<M> {
             if left_ns == 0 {
                 return Err(OrderError::Late { number: next });
             }
-            // Who has more before it sleeps at once.
+            // One with more before it sleeps at once.
             if next.checked_add(1) == Some(number) && self.mem.changes_soon(COUNTER, next) {
                 continue;
             }

@@ -415,7 +415,7 @@ const PUNCH_HOLE: i32 = 3;
 /// In `w` and `w/d`.
 type Does = fn(&SimOs, &SimFd, &SimFd);
 
-/// What others do to a small new file before the checkpoint.
+/// Acts of others on a small new file before the checkpoint.
 const ACTS: [(&str, Does); 10] = [
     ("nothing", |_, _, _| {}),
     ("moves it", |os, w, _| os.rename((w, b"small"), (w, b"other"), Rename::NoReplace).expect("moves")),
