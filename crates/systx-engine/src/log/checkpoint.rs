@@ -72,6 +72,7 @@ impl<O: Os> Log<O> {
         }
         let checkpoint = LogPos::unpack(word);
         self.sync(me, alive, checkpoint).map_err(|e| LogError::Poisoned { error: e.error })?;
+        self.let_go();
         let dir = self.dir()?;
         if segment::list(&self.os, &dir)?.first().is_none_or(|oldest| *oldest >= checkpoint.segment) {
             return Ok(Vec::new());

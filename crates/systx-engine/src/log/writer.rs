@@ -181,7 +181,10 @@ impl<O: Os> Log<O> {
             }
         }
         let mut segment = self.segment(at.segment)?;
-        let ahead = cell.body().map(|b| b.segment).filter(|s| *s > at.segment);
+        // Bodies of commits without a record have no cells that would lead to their segments: a checkpoint does, or all of
+        // them would stay.
+        let of_bodies = matches!(cell, Cell::Checkpoint { .. }).then_some(bodies.segment);
+        let ahead = cell.body().map(|b| b.segment).or(of_bodies).filter(|s| *s > at.segment);
         if at.cell >= segment.last_cell() || ahead.is_some() {
             let to = match ahead {
                 Some(segment) => segment,
@@ -295,7 +298,7 @@ impl<O: Os> Log<O> {
                 written: self.os.now().sec,
             };
             let made = segment::create(&self.os, &*self.dir()?, header)?;
-            self.cached().push(Arc::new(made));
+            self.hold(Arc::new(made));
             let bodies = Bodies { segment: number, unit: header.bodies_at() / BODY_ALIGN };
             self.shared.store(shared::BODIES, bodies.pack());
             Ok(bodies)
@@ -338,8 +341,7 @@ impl<O: Os> Log<O> {
         Ok(made)
     }
 
-    /// An open segment; one that this process has lost is opened anew. Descriptors of segments that are not appended to any more are closed, or the space of
-    /// dropped ones would stay taken.
+    /// An open segment; one that this process has lost is opened anew.
     pub(super) fn segment(&self, number: u64) -> Result<Arc<Segment<O>>, LogError> {
         let found = self.cached().iter().find(|s| s.number() == number).cloned();
         match found {
@@ -348,11 +350,20 @@ impl<O: Os> Log<O> {
             None => {}
         }
         let opened = Arc::new(segment::open(&self.os, &*self.dir()?, number, &self.id)?);
-        let keep = self.shared.cells().segment;
-        let mut cached = self.cached();
-        cached.retain(|s| s.number() >= keep);
-        cached.push(opened.clone());
+        self.hold(opened.clone());
         Ok(opened)
+    }
+
+    /// Keeps a segment open. Those that are not appended to any more are closed, or the space of removed ones would stay
+    /// taken.
+    fn hold(&self, segment: Arc<Segment<O>>) {
+        self.let_go();
+        self.cached().push(segment);
+    }
+
+    pub(super) fn let_go(&self) {
+        let keep = self.shared.cells().segment;
+        self.cached().retain(|s| s.number() >= keep);
     }
 
     fn cached(&self) -> std::sync::MutexGuard<'_, Vec<Arc<Segment<O>>>> {

@@ -137,12 +137,16 @@ fn is_done<O: Os>(site: &Site<'_, O>, step: &Step) -> Result<bool> {
     let open = |object: &Handle, how| site.open(object, &step.at.path, &step.at.name, how);
     match &step.act {
         Act::Place { small: Some(small) } if identify(os, site.slots, &slot_name(step.slot))?.is_none() => {
-            let Some(fd) = open(&small.handle, Open::Path)? else { return Ok(true) };
-            if os.stat(&fd)?.kind() != FileType::File {
-                return Ok(true);
-            }
+            let read = |fd: Option<O::Fd>| fd.map(|fd| os.reopen(&fd, Open::Read)).transpose();
+            let fd = match open(&small.handle, Open::Path).and_then(read) {
+                Ok(Some(fd)) => fd,
+                Ok(None) => return Ok(true),
+                // It has been shut to this user.
+                Err(Errno::ACCESS | Errno::PERM) => return Ok(false),
+                Err(error) => return Err(error),
+            };
             let mut present = vec![0; small.content.len() + 1];
-            let got = read_up_to(os, &os.reopen(&fd, Open::Read)?, &mut present, 0)?;
+            let got = read_up_to(os, &fd, &mut present, 0)?;
             // A power loss leaves zeros for bytes that were never synced, or nothing.
             let theirs = present.iter().zip(&small.content).any(|(p, ours)| *p != 0 && p != ours);
             Ok(theirs || present.get(..got) == Some(&small.content))

@@ -125,3 +125,34 @@ fn segments_are_dropped_while_others_append() {
         assert!(gone.windows(2).all(|w| w[0] < w[1]), "each once, in order: {gone:?}");
     });
 }
+
+/// Their bodies have no cells. And no process holds what is removed.
+#[test]
+fn what_commits_without_a_record_have_written_goes_with_a_checkpoint() {
+    let rig = Rig::started();
+    let held = || {
+        let open = std::fs::read_dir("/proc/self/fd").unwrap().flatten();
+        let links = open.filter_map(|fd| std::fs::read_link(fd.path()).ok());
+        links
+            .filter(|link| link.starts_with(&rig.path) && link.to_string_lossy().ends_with("(deleted)"))
+            .count()
+    };
+    rig.commit(1, 10);
+    for round in 0..3 {
+        for n in 0..3 {
+            rig.body(&body(10 * round + n + 2, 17 << 20));
+        }
+        let before = rig.segments();
+        rig.cell(Cell::Checkpoint { lsn: Lsn(1) }).unwrap();
+        assert_eq!(drop_up_to(&rig, 1), if round == 0 { vec![1] } else { vec![] });
+        assert_eq!(rig.segments(), [*before.last().unwrap()], "{before:?}");
+        assert_eq!((held(), rig.replay().unwrap().damaged.is_none()), (0, true));
+    }
+    // One that makes segments alone lets go of them, too.
+    for n in 40..46 {
+        fill_segment(&rig, 10 * n);
+        rig.cell(Cell::Checkpoint { lsn: Lsn(10 * n + 1) }).unwrap();
+        drop_up_to(&rig, 10 * n + 1);
+    }
+    assert_eq!(held(), 0);
+}
