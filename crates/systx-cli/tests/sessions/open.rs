@@ -90,7 +90,7 @@ fn one_on_a_mount_that_is_read_only_now(p: &Place) {
     open.daemon.gone();
 }
 
-/// The machine that it is shown enforces a policy.
+/// A tmpfs over /sys/fs says that SELinux enforces its policy.
 fn labels_that_decide_are_told_of(p: &Place) {
     let machine = Path::new("/sys/fs");
     let run =

@@ -138,6 +138,8 @@ const DURABLE: u64 = 1;
 const MULTI_DOMAIN: u64 = 2;
 const REDO: u64 = 4;
 const FLAGS: u64 = DURABLE | MULTI_DOMAIN | REDO;
+/// Word of a slot that holds its flags, the last of the fields about its transaction.
+const FLAGS_AT: usize = 7;
 /// Word of a slot that holds generation + 1 of the use that its owner has left.
 const LEFT: usize = 8 + FOOTPRINT_WORDS;
 /// How often a slot is read anew because it was reused meanwhile. Each time a whole commit has passed.
@@ -414,9 +416,9 @@ impl<'m, M: Words> Slots<'m, M> {
         if self.mem.load(at, Ordering::Acquire) != seen.0 {
             return;
         }
-        // One that has no disk to wait for.
-        let is_short =
-            seen.state() == SlotState::Publishing || self.mem.load(at + 7, Ordering::Acquire) & DURABLE == 0;
+        // Else its owner waits for the disk.
+        let is_short = seen.state() == SlotState::Publishing
+            || self.mem.load(at + FLAGS_AT, Ordering::Acquire) & DURABLE == 0;
         if !is_short || !self.mem.changes_soon(at, seen.0) {
             self.mem.wait(at, seen.0, timeout_ns);
         }

@@ -24,7 +24,7 @@ pub(crate) const DIRECTORIES_MAX: usize = 64;
 /// reader's probe give theirs back soon, an outsider need not.
 const LEASE_ROUNDS: u32 = 50;
 const LEASE_PAUSE_NS: u64 = 1_000_000;
-/// The first one: a commit publishes under its leases for some 20 µs. Each is twice as long as the one before.
+/// Length of the first pause, as a commit publishes under its leases for some 20 µs. Each further one is twice as long.
 const LEASE_PAUSE_LEAST_NS: u64 = 20_000;
 
 /// This many entries have names that are only numbers.

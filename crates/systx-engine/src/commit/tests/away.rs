@@ -449,7 +449,7 @@ fn follows_a_lost_abort(start: &Machine, coordinator: usize, participant: usize)
         let what = format!("acted at {act}, killed {later} later");
         assert_eq!(recover(&machine, &[0, 1]), [""; 0], "{what}: in doubt for ever");
         let is = |fs, bytes: &[u8]| machine.look(fs, file_of(fs)).is_some_and(|it| it.content == bytes);
-        // The name of the outsider's file was synced, if not its bytes: ours would be aside.
+        // The outsider's file has its name, with or without its six bytes, which were not synced: ours would be aside.
         if machine.look(coordinator, file_of(coordinator)).is_some_and(|it| it.size == 6) {
             continue;
         }
