@@ -61,6 +61,12 @@ mutants! {
     PagesSetSize,
     /// The rule of chains goes by files, also where records are of different pages.
     ChainsOfFiles,
+    /// What processes have made by themselves in a directory that they share is not looked for.
+    SharedNotLookedAt,
+    /// Objects of the committed tree come into directories that processes share.
+    CommittedShared,
+    /// A directory that was not read counts as one without files for the stage barrier.
+    UnreadNotSynced,
     /// An append to a file whose end was not seen is not announced.
     AppendsUnclaimed,
     /// V3: the end that it is appended to is not looked for again when other commits came.

@@ -7,6 +7,7 @@
 
 mod verbs_world;
 
+use std::sync::Arc;
 use systx_engine::domain::Most;
 use systx_engine::transaction::{Access, Grain, Node, SetAttr, SetTime, Transaction};
 use systx_os::{Errno, Fallocate, FileType, Linux, Open, Os, Rename, SetXattr, Timestamp};
@@ -20,6 +21,10 @@ struct Both {
     plain: Fd,
     os: Linux,
     handles: Vec<(Node, Fd)>,
+    /// Directories that processes share: as nodes, themselves, and in the plain tree. `None`: none is to be.
+    shared: Option<Vec<(Node, Arc<Fd>, Fd)>>,
+    /// Calls that brought objects of the committed tree into these, and failed.
+    refused: usize,
 }
 
 fn pattern(n: usize, seed: u8) -> Vec<u8> {
@@ -80,7 +85,88 @@ fn supports_acls(dir: &Fd) -> bool {
 /// A result, as far as it is compared.
 type Seen = Result<Vec<u8>, Errno>;
 
+fn nothing() -> (String, Seen, Seen) {
+    ("nothing".into(), Ok(Vec::new()), Ok(Vec::new()))
+}
+
 impl Both {
+    /// Counts what is refused where processes share a directory, and nowhere else.
+    fn is_refused<T>(&mut self, answer: &Result<T, Errno>) -> bool {
+        let refused = self.shared.is_some() && matches!(answer, Err(Errno::XDEV));
+        self.refused += usize::from(refused);
+        refused
+    }
+
+    /// A new directory is shared from here on, if any is.
+    fn share(&mut self, node: Node, path: &str) {
+        let plain = self.at(path).unwrap();
+        if let Some(shared) = &mut self.shared {
+            shared.extend(self.t.share(node).unwrap().map(|dir| (node, dir, plain)));
+        }
+    }
+
+    /// A call of a process in a directory that it shares, and the same in the plain one. Or the directory is left.
+    fn by_itself(&mut self, rng: &mut fastrand::Rng) -> (String, Seen, Seen) {
+        let Some(shared) = &mut self.shared else { return nothing() };
+        // Not those that were removed.
+        shared.retain(|(.., plain)| self.os.read_dir(plain).is_ok());
+        if shared.is_empty() {
+            return nothing();
+        }
+        let n = rng.usize(0..shared.len());
+        if rng.u32(0..40) == 0 {
+            let (node, ..) = shared.swap_remove(n);
+            self.t.leave(node);
+            return ("leave".into(), Ok(Vec::new()), Ok(Vec::new()));
+        }
+        let (_, ours, plain) = &shared[n];
+        let there: Vec<String> = real(plain).into_keys().filter(|p| !p.is_empty()).collect();
+        let path = |rng: &mut fastrand::Rng| match there.len() {
+            0 => NAMES[rng.usize(0..5)].to_owned(),
+            len if rng.bool() => there[rng.usize(0..len)][1..].to_owned(),
+            len => format!("{}/{}", &there[rng.usize(0..len)][1..], NAMES[rng.usize(0..5)]),
+        };
+        let (p, q) = (path(rng), if rng.bool() { path(rng) } else { NAMES[rng.usize(0..5)].to_owned() });
+        let (what, mode, sec) = (rng.u32(0..12), 0o700 | rng.u32(0..0o100), rng.i64(5000..9000));
+        let how = [Rename::Replace, Rename::NoReplace, Rename::Exchange][rng.usize(0..3)];
+        let bytes = pattern(rng.usize(0..9000), rng.u8(..));
+        let act = |top: &Fd| -> Seen {
+            let k = Linux::new();
+            let open = |path: &str| {
+                path.split('/').filter(|n| !n.is_empty()).try_fold(k.dup(top)?, |at, name| {
+                    match k.stat(&at)?.kind() {
+                        FileType::Directory => k.open(&at, name.as_bytes(), Open::Path),
+                        _ => Err(Errno::NOTDIR),
+                    }
+                })
+            };
+            let dir = |path: &str| {
+                let fd = open(path)?;
+                let is_dir = k.stat(&fd)?.kind() == FileType::Directory;
+                is_dir.then_some(fd).ok_or(Errno::NOTDIR)
+            };
+            let ((d, n), (qd, qn)) = (split(&p), split(&q));
+            let done = match what {
+                0..=2 => k.pwrite(&k.create(&dir(d)?, n.as_bytes(), mode)?, &bytes, 0).map(drop),
+                3 | 4 => k.mkdir(&dir(d)?, n.as_bytes(), mode),
+                5 => k.symlink(&dir(d)?, n.as_bytes(), q.as_bytes()),
+                6 => k.link(&open(&p)?, &dir(qd)?, qn.as_bytes()),
+                7 => k.unlink(&dir(d)?, n.as_bytes()),
+                8 => k.rmdir(&dir(d)?, n.as_bytes()),
+                9 | 10 => k.rename((&dir(d)?, n.as_bytes()), (&dir(qd)?, qn.as_bytes()), how),
+                _ => {
+                    let fd = open(&p)?;
+                    if k.stat(&fd)?.kind() != FileType::Symlink {
+                        k.chmod(&fd, mode)?;
+                    }
+                    k.utimens(&fd, None, Some(Timestamp { sec, nsec: 0 }))
+                }
+            };
+            done.map(|()| Vec::new())
+        };
+        (format!("by itself: {what} {p} {q} {how:?}"), act(plain), act(ours))
+    }
+
     fn dir(&self, path: &str) -> Result<Fd, Errno> {
         let mut at = self.os.dup(&self.plain)?;
         for name in path.split('/').filter(|n| !n.is_empty()) {
@@ -144,7 +230,11 @@ impl Both {
             }
             2 | 3 => {
                 let a = self.dir(d).and_then(|d| k.mkdir(&d, n, mode)).map(|_| Vec::new());
-                let b = self.node(d).and_then(|d| os(self.t.mkdir(d, n, mode, caller))).map(|_| Vec::new());
+                let b = self.node(d).and_then(|d| os(self.t.mkdir(d, n, mode, caller)));
+                let b = b.map(|(node, _)| {
+                    self.share(node, &p);
+                    Vec::new()
+                });
                 (format!("mkdir {p}"), a, b)
             }
             4 => {
@@ -159,12 +249,15 @@ impl Both {
             }
             6 | 7 => {
                 let (qd, qn) = split(&q);
-                let a =
-                    self.at(&p).and_then(|f| k.link(&f, &self.dir(qd)?, qn.as_bytes())).map(|_| Vec::new());
                 let b = self.node_at(&p).and_then(|f| {
                     let d = self.node(qd)?;
                     os(self.t.link(f, d, qn.as_bytes()))
                 });
+                if self.is_refused(&b) {
+                    return nothing();
+                }
+                let a =
+                    self.at(&p).and_then(|f| k.link(&f, &self.dir(qd)?, qn.as_bytes())).map(|_| Vec::new());
                 (format!("link {p} {q}"), a, b.map(|_| Vec::new()))
             }
             8 | 9 => {
@@ -181,11 +274,14 @@ impl Both {
                 let how =
                     [Rename::Replace, Rename::Replace, Rename::NoReplace, Rename::Exchange][rng.usize(0..4)];
                 let (qd, qn) = split(&q);
-                let a = self.dir(d).and_then(|d| k.rename((&d, n), (&self.dir(qd)?, qn.as_bytes()), how));
                 let b = self.node(d).and_then(|d| {
                     let to = self.node(qd)?;
                     os(self.t.rename(d, n, to, qn.as_bytes(), how))
                 });
+                if self.is_refused(&b) {
+                    return nothing();
+                }
+                let a = self.dir(d).and_then(|d| k.rename((&d, n), (&self.dir(qd)?, qn.as_bytes()), how));
                 (format!("rename {p} {q} {how:?}"), a.map(|_| Vec::new()), b.map(|_| Vec::new()))
             }
             14 | 15 => self.with_file(&p, |both, node, fd| match len {
@@ -299,7 +395,7 @@ impl Both {
 
     fn use_handle(&mut self, rng: &mut fastrand::Rng, offset: u64, bytes: &[u8]) -> (String, Seen, Seen) {
         if self.handles.is_empty() {
-            return ("nothing".into(), Ok(Vec::new()), Ok(Vec::new()));
+            return nothing();
         }
         let n = rng.usize(0..self.handles.len());
         let node = self.handles[n].0;
@@ -385,7 +481,8 @@ impl Both {
 
     /// A step with the same answer on both sides.
     fn both_alike(&mut self, rng: &mut fastrand::Rng, acls: bool, log: &mut Vec<String>) {
-        let (what, a, b) = self.step(rng, acls);
+        let by_itself = self.shared.is_some() && rng.bool();
+        let (what, a, b) = if by_itself { self.by_itself(rng) } else { self.step(rng, acls) };
         let brief = |s: &Seen| s.as_ref().map(|b| crc32c::crc32c(b)).map_err(|e| *e);
         log.push(format!("{what} -> {:?}", brief(&a)));
         assert_eq!(brief(&a), brief(&b), "{}", log.join("\n"));
@@ -410,8 +507,16 @@ enum Parts {
     Some,
 }
 
-fn agree(base: std::path::PathBuf, seed: u64, steps: usize, parts: Parts) {
-    let Some(scratch) = Scratch::new(base) else { return };
+/// Returns true if processes make names by themselves in new directories.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Sharing {
+    None,
+    Some,
+}
+
+/// Returns how many calls that brought objects of the committed tree into shared directories were refused.
+fn agree(base: std::path::PathBuf, seed: u64, steps: usize, parts: Parts, sharing: Sharing) -> usize {
+    let Some(scratch) = Scratch::new(base) else { return 0 };
     let (plain, lower) = (scratch.open("plain"), scratch.open("lower"));
     let domain = domain(&scratch, "lower");
     if seed % 3 == 0 {
@@ -422,7 +527,15 @@ fn agree(base: std::path::PathBuf, seed: u64, steps: usize, parts: Parts) {
     populate(&lower, acls);
     let mut rng = fastrand::Rng::with_seed(seed);
     let untouched = real(&lower);
-    let mut both = Both { t: begin(&domain), plain, os: Linux::new(), handles: Vec::new() };
+    let shared = (sharing == Sharing::Some).then(Vec::new);
+    let mut both =
+        Both { t: begin(&domain), plain, os: Linux::new(), handles: Vec::new(), shared, refused: 0 };
+    for name in ["n", "m"].into_iter().filter(|_| sharing == Sharing::Some) {
+        both.os.mkdir(&both.plain, name.as_bytes(), 0o755).unwrap();
+        let root = both.t.root(0);
+        let (node, _) = both.t.mkdir(root, name.as_bytes(), 0o755, me()).unwrap();
+        both.share(node, name);
+    }
     // As the library does.
     if seed % 4 < 2 {
         both.t.look_by(Grain::Pages);
@@ -451,8 +564,11 @@ fn agree(base: std::path::PathBuf, seed: u64, steps: usize, parts: Parts) {
     }
     let now = real(&lower);
     assert_same(&untouched, &now, "the committed tree was touched");
-    let Both { t, plain, handles, .. } = both;
+    let Both { mut t, plain, handles, shared, refused, .. } = both;
     drop(handles);
+    for (node, ..) in shared.into_iter().flatten() {
+        t.leave(node);
+    }
     let done = t.commit().unwrap_or_else(|e| panic!("seed {seed}: {e}\n{}", log.join("\n")));
     assert!(
         done.conflict_copies.is_empty() && done.pending.is_none(),
@@ -467,6 +583,7 @@ fn agree(base: std::path::PathBuf, seed: u64, steps: usize, parts: Parts) {
         }
     }
     assert_same(&a, &b, &format!("seed {seed}, after commit:\n{}", log.join("\n")));
+    refused
 }
 
 #[test]
@@ -474,7 +591,7 @@ fn verbs_agree_with_plain_system_calls_and_commit_makes_them_real() {
     let seeds = std::env::var("SYSTX_AGREEMENT_SEEDS").ok().and_then(|s| s.parse().ok()).unwrap_or(12);
     for base in bases() {
         for seed in 0..seeds {
-            agree(base.clone(), seed, 30 + (seed as usize * 37) % 300, Parts::None);
+            agree(base.clone(), seed, 30 + (seed as usize * 37) % 300, Parts::None, Sharing::None);
         }
     }
 }
@@ -484,7 +601,18 @@ fn what_is_undone_alone_leaves_no_trace_and_what_is_kept_is_as_if_done_without()
     let seeds = std::env::var("SYSTX_AGREEMENT_SEEDS").ok().and_then(|s| s.parse().ok()).unwrap_or(12);
     for base in bases() {
         for seed in 0..seeds {
-            agree(base.clone(), seed, 20 + (seed as usize * 17) % 60, Parts::Some);
+            agree(base.clone(), seed, 20 + (seed as usize * 17) % 60, Parts::Some, Sharing::None);
         }
+    }
+}
+
+#[test]
+fn verbs_find_what_processes_make_by_themselves_and_are_found_by_them() {
+    let seeds = std::env::var("SYSTX_AGREEMENT_SEEDS").ok().and_then(|s| s.parse().ok()).unwrap_or(24);
+    for base in bases() {
+        let run =
+            |seed| agree(base.clone(), seed, 30 + (seed as usize * 37) % 300, Parts::None, Sharing::Some);
+        let refused: usize = (0..seeds).map(run).sum();
+        assert!(refused > 0, "no object of the committed tree met a shared directory");
     }
 }

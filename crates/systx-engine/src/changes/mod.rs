@@ -159,6 +159,7 @@ impl<O: Os> Transaction<O> {
         self.ours()?;
         self.workset.see_ends()?;
         let mut changes = Vec::new();
+        self.workset.read_native_trees()?;
         for diff in Diff::of(&mut self.workset).map_err(|(_, error)| error)? {
             for pair in diff.pairs(&self.workset) {
                 changes.extend(change(&mut self.workset, &diff, pair)?);

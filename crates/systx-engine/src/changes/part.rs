@@ -138,6 +138,7 @@ impl<O: Os> Transaction<O> {
     /// Of the file system. An inner error says why there is no such part; nothing has changed.
     pub fn choose(&mut self, changes: &[Change], choice: &Choice) -> Verb<Result<Part, Unfit>> {
         self.workset.see_ends()?;
+        self.workset.read_native_trees()?;
         let diffs = Diff::of(&mut self.workset).map_err(|(_, error)| error)?;
         Ok(choose(&self.workset, &diffs, changes, choice))
     }

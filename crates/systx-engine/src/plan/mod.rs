@@ -180,6 +180,7 @@ pub(crate) fn plan<O: Os>(workset: &mut Workset<O>) -> Result<Vec<(Plan, Directo
     if workset.has_sub_areas() {
         return Err(CommitError::Refused("a subtransaction was not finished".into()));
     }
+    workset.forget_unread_names();
     let mut inline_left = INLINE_BYTES_MAX;
     let mut plans = Vec::with_capacity(workset.mounts().len());
     let mut diffs = Diff::of(workset).map_err(|(ix, error)| failed(workset, Some(ix), error))?;

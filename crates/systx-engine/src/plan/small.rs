@@ -16,6 +16,9 @@ use systx_os::{Errno, FileType, FsKind, Open, Os};
 /// Most bytes of theirs.
 const SMALL_BYTES_MAX: u64 = 64 << 10;
 
+/// The files below a directory that was not read: more than are synced one by one.
+const UNKNOWN_FILES: u64 = 1 << 32;
+
 pub(super) fn plan_small<O: Os>(workset: &mut Workset<O>, diff: &Diff, draft: &mut Draft<O>) -> Verb<()> {
     if workset.has_met_token(draft.mount) {
         workset.leave_shared_staging(draft.mount)?;
@@ -28,6 +31,7 @@ pub(super) fn plan_small<O: Os>(workset: &mut Workset<O>, diff: &Diff, draft: &m
     let mut count = draft.slot_patches;
     for ix in &diff.made {
         match workset.object(*ix).kind {
+            FileType::Directory if is_unread(workset, *ix) => count.files += UNKNOWN_FILES,
             FileType::File => count.files += 1,
             _ => count.others += 1,
         }
@@ -37,6 +41,11 @@ pub(super) fn plan_small<O: Os>(workset: &mut Workset<O>, diff: &Diff, draft: &m
     }
     draft.plan.staged = count;
     Ok(())
+}
+
+/// Returns true for a directory in which processes have made what they wanted.
+fn is_unread<O: Os>(workset: &Workset<O>, ix: Ix) -> bool {
+    workset.object(ix).is_native() && !mutant::on(Mutant::UnreadNotSynced)
 }
 
 /// Puts every staged object into its step; whether all could be.
@@ -54,7 +63,7 @@ fn carry<O: Os>(workset: &mut Workset<O>, draft: &mut Draft<O>, staged: &[Ix]) -
     let mut carried: HashMap<u32, Small> = HashMap::new();
     for ix in staged {
         let object = workset.object(*ix);
-        let empty = object.dir.as_ref().is_none_or(|d| d.names.is_empty());
+        let empty = object.dir.as_ref().is_none_or(|d| d.names.is_empty()) && !is_unread(workset, *ix);
         // A second name is a second step; made again they would be two files.
         let slot = match &object.names[..] {
             [(dir, name)] if empty => workset.entry(*dir, name).map(|e| e.slot),

@@ -123,6 +123,7 @@ impl<O: Os> Transaction<O> {
         self.ours()?;
         self.workset.see_ends()?;
         let mut drafts = Vec::new();
+        self.workset.read_native_trees()?;
         for diff in Diff::of(&mut self.workset).map_err(|(_, error)| error)? {
             drafts.push(draft(self, diff)?);
         }

@@ -20,7 +20,8 @@ impl<O: Os> Transaction<O> {
         if self.workset.is_gone(ix) {
             return Ok(Arc::from([]));
         }
-        let committed: Arc<[Dirent]> = if object.is_staged() {
+        self.workset.read_names(ix)?;
+        let committed: Arc<[Dirent]> = if self.workset.object(ix).is_staged() {
             Arc::from([])
         } else if self.workset.reads_committed() {
             self.workset.names_now(ix)?

@@ -9,6 +9,7 @@ mod create;
 mod data;
 mod listing;
 mod names;
+mod native;
 mod nodes;
 mod rename;
 mod savepoint;

@@ -91,6 +91,7 @@ impl<O: Os> Transaction<O> {
         if let Some((home, _)) = self.workset.object(ix).names.first() {
             self.workset.may_arrive(*home, dir)?;
         }
+        self.workset.may_be_shared(dir, ix)?;
         self.workset.before_change(dir)?;
         if self.workset.object(ix).is_staged() {
             let fd = self.workset.any_fd(ix)?;

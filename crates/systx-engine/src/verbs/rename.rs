@@ -54,8 +54,10 @@ impl<O: Os> Transaction<O> {
         }
         self.workset.may_lose_names(from.0)?;
         self.workset.may_arrive(from.0, to.0)?;
-        if how == Rename::Exchange {
+        self.workset.may_be_shared(to.0, source)?;
+        if let (Rename::Exchange, Some(target)) = (how, target) {
             self.workset.may_arrive(to.0, from.0)?;
+            self.workset.may_be_shared(from.0, target)?;
         }
         self.workset.before_change(from.0)?;
         self.workset.before_change(to.0)?;

@@ -12,7 +12,7 @@ impl<O: Os> Transaction<O> {
     /// Makes a savepoint and returns its number: from here on everything can be undone that is done, or kept.
     ///
     /// # Errors
-    /// `EOPNOTSUPP` with read committed.
+    /// `EOPNOTSUPP` with read committed, and where a directory was [shared](Transaction::share).
     pub fn savepoint(&mut self) -> Verb<u64> {
         self.ours()?;
         self.workset.see_ends()?;

@@ -6,7 +6,7 @@ use crate::acl;
 use crate::acl::CAPABILITY;
 use crate::outcome::{Verb, VerbError};
 use crate::types::Attr;
-use crate::workset::node::{Data, Ix, Reach, XattrOverride};
+use crate::workset::node::{Data, Ix, Native, Reach, XattrOverride};
 use systx_os::{Errno, FileType, Os, Stat};
 
 /// Links of a directory: some file systems (btrfs) always say 1.
@@ -46,7 +46,9 @@ impl<O: Os> Workset<O> {
     fn staged_attr(&mut self, ix: Ix) -> Verb<Attr> {
         let stat = self.staged_stat(ix)?;
         let mut attr = Attr::from(&stat);
-        if let Some(dir) = &self.object(ix).dir {
+        if self.object(ix).is_native() {
+            // It has no subdirectories but its own.
+        } else if let Some(dir) = &self.object(ix).dir {
             attr.nlink = dir_links(stat.nlink.min(2), dir.subdirs);
         } else {
             attr.nlink -= self.kept_names(ix).min(attr.nlink);
@@ -130,7 +132,9 @@ impl<O: Os> Workset<O> {
 
     /// The default ACL of a directory; file systems without ACLs have none.
     pub(crate) fn default_acl(&mut self, dir: Ix) -> Verb<Option<acl::Acl>> {
-        if let Some(known) = self.object(dir).dir.as_ref().and_then(|d| d.default_acl.as_ref()) {
+        let not_shared = self.native(dir) != Native::Shared;
+        let known = self.object(dir).dir.as_ref().and_then(|d| d.default_acl.as_ref());
+        if let Some(known) = known.filter(|_| not_shared) {
             return Ok(known.as_deref().cloned());
         }
         let value = match self.xattr(dir, acl::DEFAULT) {
@@ -238,6 +242,7 @@ impl<O: Os> Workset<O> {
 
     /// About how much room what is private takes, in bytes.
     pub(crate) fn private_bytes(&mut self) -> u64 {
+        let _ = self.read_native_trees();
         let changed: Vec<_> = self.all().filter(|ix| self.is_private(*ix)).collect();
         changed.into_iter().filter_map(|ix| self.attr(ix).ok()).map(|attr| attr.blocks * 512).sum()
     }

@@ -7,7 +7,7 @@
 //! attributes are kept. Does not: count roots of mounts and staging directories, which are few and stay open.
 
 use super::Workset;
-use crate::workset::node::{Data, Ix, Reach};
+use crate::workset::node::{Data, Ix, Native, Reach};
 use std::collections::VecDeque;
 use systx_os::Os;
 
@@ -106,8 +106,10 @@ impl<O: Os> Workset<O> {
         if self.is_unclaimed(ix) {
             return;
         }
-        // Without privileges its own permission bits, which may have changed, could keep us out.
-        if object.is_staged() && (object.names.is_empty() || self.os.uid() != 0) {
+        // Processes may have taken its name by themselves. And without privileges its own permission bits, which may have
+        // changed, could keep us out.
+        let may_be_nameless = object.names.iter().all(|(dir, _)| self.native(*dir) != Native::No);
+        if object.is_staged() && (may_be_nameless || self.os.uid() != 0) {
             return;
         }
         let object = self.object_mut(ix);

@@ -17,6 +17,7 @@ pub(crate) mod held;
 mod inherited;
 pub(crate) mod memory;
 pub(crate) mod names;
+pub(crate) mod native;
 pub(crate) mod node;
 pub(crate) mod pages;
 pub(crate) mod read_committed;
@@ -62,7 +63,8 @@ pub(crate) struct Workset<O: Os> {
     recent: VecDeque<(Ix, Arc<O::Fd>)>,
     /// Bytes of files that are open, copied to memory.
     copied_bytes: u64,
-    /// Nodes of lower files with several names; under read committed, of all lower objects.
+    /// Nodes of lower files with several names; under read committed, of all lower objects. And of what was met in
+    /// native directories.
     linked: HashMap<(u16, Handle), Ix>,
     /// Inode numbers of lower objects that became facts when they were met.
     met: HashSet<u32>,
@@ -77,6 +79,8 @@ pub(crate) struct Workset<O: Os> {
     savepoints: Savepoints,
     /// Files that are, or were, in the state *appended*.
     unseen: Vec<Ix>,
+    /// Processes have made names by themselves, perhaps.
+    shares: bool,
 }
 
 /// Deleting fewer objects takes less time than a person notices.
@@ -121,6 +125,7 @@ impl<O: Os> Workset<O> {
             room: Room::default(),
             savepoints: Savepoints::default(),
             unseen: Vec::new(),
+            shares: false,
         };
         for mount in 0..workset.mounts.len() {
             workset.add_root(mount)?;
@@ -209,7 +214,7 @@ impl<O: Os> Workset<O> {
         let slots =
             self.staging.iter().flatten().filter(|s| s.shared_staging.is_none()).map(|s| s.next as usize);
         let staged = self.nodes.iter().filter(|object| object.is_staged() && !object.names.is_empty());
-        slots.sum::<usize>().max(staged.count()) >= MUCH_STAGED
+        self.shares || slots.sum::<usize>().max(staged.count()) >= MUCH_STAGED
     }
 
     /// A path from the root of a mount as people know it.

@@ -6,7 +6,7 @@
 use super::Workset;
 use crate::facts::{LowerDir, Name};
 use crate::outcome::Verb;
-use crate::workset::node::{Entry, Ix, NO_SLOT};
+use crate::workset::node::{Entry, Ix, Native, NO_SLOT};
 use std::sync::Arc;
 use systx_os::{Errno, FileType, Os, Timestamp};
 
@@ -19,6 +19,11 @@ pub(super) const NAME_MAX: usize = 255;
 pub(crate) enum Change {
     Real,
     Remembered,
+}
+
+/// Returns true for bytes that can be a name.
+fn is_valid(name: &[u8]) -> bool {
+    !name.is_empty() && !name.contains(&b'/') && !name.contains(&0)
 }
 
 impl<O: Os> Workset<O> {
@@ -62,11 +67,15 @@ impl<O: Os> Workset<O> {
         if self.is_sub_area(name) {
             return Ok(self.sub_area(dir, name).and_then(|entry| entry.now));
         }
+        if directory.native != Native::No && is_valid(name) {
+            self.look_again(dir, name)?;
+            return Ok(self.entry(dir, name).and_then(|entry| entry.now));
+        }
         if let Some(entry) = directory.names.get(name) {
             return Ok(entry.now);
         }
         let staged = object.is_staged();
-        if name.is_empty() || name.contains(&b'/') || name.contains(&0) {
+        if !is_valid(name) {
             return Err(Errno::INVAL.into());
         }
         if staged || (!self.is_remembered(dir, name) && self.is_hidden(dir, name)) {
@@ -203,6 +212,11 @@ impl<O: Os> Workset<O> {
         if self.is_sub_area(name) {
             return self.name_sub_area(dir, name, ix, slot);
         }
+        self.add_name(dir, name, ix, slot);
+        self.note_native(dir, name, ix);
+    }
+
+    pub(super) fn add_name(&mut self, dir: Ix, name: &[u8], ix: Ix, slot: u32) {
         let is_dir = self.object(ix).kind == FileType::Directory;
         if let Some(directory) = &mut self.object_mut(dir).dir {
             directory.subdirs += i32::from(is_dir);
@@ -241,6 +255,7 @@ impl<O: Os> Workset<O> {
 
     /// Returns true if a directory has no names.
     pub(crate) fn is_empty_dir(&mut self, ix: Ix) -> Verb<bool> {
+        self.read_names(ix)?;
         let named = |d: &super::node::Directory<O>| d.names.values().any(|e| e.now.is_some());
         if self.object(ix).dir.as_ref().is_some_and(|d| named(d)) {
             return Ok(false);

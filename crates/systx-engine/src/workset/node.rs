@@ -70,7 +70,7 @@ pub(crate) struct Directory<O: Os> {
     pub base: Option<Arc<LowerDir<O>>>,
     /// How the staged directory is reached.
     pub staged: Reach<O>,
-    /// Every name that was touched; of a staged directory, every name.
+    /// Every name that was touched; of a staged directory, every name, if it is not native.
     pub names: HashMap<Name, Entry>,
     /// Names of the committed directory, once they were asked for.
     pub listing: Option<Arc<[Dirent]>>,
@@ -84,6 +84,19 @@ pub(crate) struct Directory<O: Os> {
     pub default_acl: Option<Option<Box<acl::Acl>>>,
     /// Inode flags, once they were needed.
     pub flags: Option<u32>,
+    /// Of a staged directory.
+    pub native: Native,
+}
+
+/// How much of the names in a staged directory is known (`native.rs`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Native {
+    /// All: verbs alone make them.
+    No,
+    /// What verbs have met: processes make and take names by themselves, at any time.
+    Shared,
+    /// The same; but no process does so any more.
+    Left,
 }
 
 /// How a staged directory is reached.
@@ -110,6 +123,7 @@ impl<O: Os> Directory<O> {
             changed: None,
             default_acl: None,
             flags: None,
+            native: Native::No,
         })
     }
 }

@@ -104,7 +104,7 @@ impl<O: Os> Workset<O> {
     /// # Errors
     /// `EOPNOTSUPP` where nodes may be forgotten.
     pub(crate) fn savepoint(&mut self, refusal: Option<String>) -> Verb<u64> {
-        if self.reads_committed() {
+        if self.reads_committed() || self.shares {
             return Err(Errno::OPNOTSUPP.into());
         }
         self.savepoints.given += 1;

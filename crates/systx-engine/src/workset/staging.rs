@@ -8,7 +8,7 @@ use crate::domain::shared_staging::{first_slot, SharedStaging, SLOTS_MAX};
 use crate::id::ObjectId;
 use crate::id::TxId;
 use crate::outcome::Verb;
-use crate::workset::node::{Ix, Reach, NO_SLOT};
+use crate::workset::node::{Ix, Native, Reach, NO_SLOT};
 use std::sync::Arc;
 use systx_os::{Errno, FileType, Open, Os, Rename};
 
@@ -155,6 +155,9 @@ impl<O: Os> Workset<O> {
         let Some((dir, name)) = self.object(ix).names.first().cloned() else {
             return Err(Errno::STALE.into());
         };
+        if self.native(dir) != Native::No {
+            return self.spot_beside_processes(ix);
+        }
         self.spot_at(dir, &name)
     }
 

@@ -27,6 +27,7 @@ mod listed;
 mod log_end;
 mod lost;
 mod mutants;
+mod native;
 mod outsider;
 mod pages;
 mod put_back;

@@ -464,6 +464,18 @@ fn check_of(mutant: Mutant) -> Check {
         Mutant::RefusedContentsDropped => {
             check("redone::contents_of_a_small_file_that_has_become_immutable_are_kept", "left: None")
         }
+        Mutant::SharedNotLookedAt => check(
+            "native::verbs_find_what_processes_make_move_and_take_by_themselves",
+            "not found, although it is there",
+        ),
+        Mutant::CommittedShared => check(
+            "native::no_object_of_the_committed_tree_comes_into_a_shared_directory",
+            "one who sees it only by verbs",
+        ),
+        Mutant::UnreadNotSynced => check(
+            "native::what_processes_make_by_themselves_is_there_with_the_commit_or_not_at_all",
+            "contents lost",
+        ),
         Mutant::WayForgotten => {
             check("review::who_may_not_go_there_any_more_is_told_at_the_next_look", "may not go there any more")
         }
@@ -723,6 +735,9 @@ noticed! {
     rights_that_are_not_given_back_are_noticed: RightsNotGivenBack,
     contents_that_others_changed_and_are_dropped_are_noticed: LackingContentsDropped,
     contents_that_are_refused_and_dropped_are_noticed: RefusedContentsDropped,
+    a_shared_directory_that_is_not_looked_at_is_noticed: SharedNotLookedAt,
+    committed_objects_in_shared_directories_are_noticed: CommittedShared,
+    a_shared_directory_that_is_not_synced_is_noticed: UnreadNotSynced,
     a_way_that_is_not_looked_at_again_is_noticed: WayForgotten,
     a_name_that_is_locked_and_taken_for_removed_is_noticed: LockedIsGone,
     a_write_that_is_taken_for_over_is_noticed: WritesAtOnce,
