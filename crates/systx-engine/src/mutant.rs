@@ -61,6 +61,12 @@ mutants! {
     PagesSetSize,
     /// The rule of chains goes by files, also where records are of different pages.
     ChainsOfFiles,
+    /// A recovery that writes contents again does not note it.
+    RestoringNotNoted,
+    /// Refusals count as those of the object, whatever the process lacks that recovers.
+    RightsUnasked,
+    /// A commit without a record changes what an uncovered one says.
+    RecordsOverwritten,
     /// What processes have made by themselves in a directory that they share is not looked for.
     SharedNotLookedAt,
     /// Objects of the committed tree come into directories that processes share.

@@ -91,7 +91,16 @@ pub(super) fn prepare<O: Os>(
                 }
             })
         };
-        parts.push(Part { mount, domain, change, age, objects, footprint, numbered: None });
+        parts.push(Part {
+            mount,
+            domain,
+            change,
+            age,
+            objects,
+            footprint,
+            numbered: None,
+            tried_to_cover: false,
+        });
     }
     record(facts, &mut parts, durability)?;
     debug_assert!(coordinates_once(&parts), "I8: one coordinator, which all other records name");

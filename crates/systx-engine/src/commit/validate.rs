@@ -6,7 +6,7 @@ use super::{Commit, Number, Numbered, Part};
 use crate::domain::priority::PRIORITY_NS;
 use crate::domain::{take_priority, Contender, Domain, Held, Place, SlotInfo, SlotIx, SlotState};
 use crate::domain::{Until, Who};
-use crate::id::Footprint;
+use crate::id::{Footprint, Lsn};
 use crate::invariant::invariant;
 use crate::mutant::{self, Mutant};
 use crate::outcome::{CommitError, Conflict, ConflictKind, Durability, Party, Waiting};
@@ -32,6 +32,9 @@ enum Obstacle {
     Moved { part: usize },
     /// We build on a result that is not durable yet.
     Unsynced { part: usize },
+    /// We have no record, and may change what one says that no checkpoint covers: its redo would find what it expects where
+    /// we have put that back.
+    Uncovered { part: usize },
     /// The log went on to another segment since our record was written: a checkpoint may drop it where no
     /// slot names it yet.
     Left { part: usize },
@@ -118,6 +121,9 @@ impl<O: Os> Commit<'_, O> {
             if unsynced && !mutant::on(Mutant::NoV4) {
                 return Ok(Some(Obstacle::Unsynced { part: n }));
             }
+            if self.overwrites_a_record(n) && !mutant::on(Mutant::RecordsOverwritten) {
+                return Ok(Some(Obstacle::Uncovered { part: n }));
+            }
             let body_at = part.change.as_ref().and_then(|change| change.body_at);
             let left = body_at.is_some_and(|at| at.segment < domain.log.end().segment);
             if left && !mutant::on(Mutant::BodyLeft) {
@@ -125,6 +131,21 @@ impl<O: Os> Commit<'_, O> {
             }
         }
         Ok(None)
+    }
+
+    /// Returns true if a part without a record may change what an uncovered one has changed.
+    fn overwrites_a_record(&self, n: usize) -> bool {
+        let Part { domain, change, objects, tried_to_cover, .. } = &self.parts[n];
+        let (recorded, covered) = (domain.table.on_disk().recorded(), domain.log.checkpointed());
+        if change.is_none() || self.is_recorded(n) || *tried_to_cover || recorded <= covered {
+            return false;
+        }
+        let mut hit = false;
+        let written = || objects.written.iter().chain(&objects.commuting);
+        let overrun = domain.scan_ring(Lsn(covered.0 + 1), Lsn(recorded.0 + 1), |changed, _| {
+            hit |= written().any(|object| changed.may_contain(*object));
+        });
+        hit || overrun
     }
 
     /// V3. Everything that is written was looked at, so R covers W, but for files that are appended to unseen.
@@ -183,6 +204,12 @@ impl<O: Os> Commit<'_, O> {
                 let synced = self.parts[part].domain.sync_unsynced();
                 synced.map_err(|error| failed("syncing what this transaction builds on", error))?;
             }
+            Obstacle::Uncovered { part } => {
+                let part = &mut self.parts[part];
+                // Where it fails, durable commits say so.
+                let _ = part.domain.checkpoint();
+                part.tried_to_cover = true;
+            }
             // The body is written again in the present segment: once the entry names it, the log is kept from there on.
             Obstacle::Left { part } => {
                 let Part { domain, change, .. } = &mut self.parts[part];
@@ -226,6 +253,9 @@ impl<O: Os> Commit<'_, O> {
             let filled = table.slots().fill(held.proof(), slot, &info, SlotState::Validated);
             filled.map_err(|_| failed("filling a slot", Errno::UCLEAN))?;
             part.numbered = Some(Number { slot, lsn });
+            if durable {
+                table.on_disk().note_recorded(held.proof(), lsn);
+            }
             // Before `next`, too: a refresh scans the ring up to there once, and would miss this filter.
             table.ring().put(held.proof(), lsn, Who { tx, pid }, &part.footprint.changed());
             if !mutant::on(Mutant::NextBeforeSlot) {

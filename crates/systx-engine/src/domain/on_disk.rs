@@ -10,6 +10,7 @@
 //! |---|---|
 //! | 0 | wall clock when the last syncfs began, in nanoseconds; 0: none is known |
 //! | 1 | how far it was ahead of the monotonic clock then |
+//! | 2 | the last number that has a record |
 //! | 8… | pairs: object xor change time, change time |
 //!
 //! An object is known by the *equality* of its change time; that goes wrong only where stamps are coarse, and
@@ -19,7 +20,7 @@
 //! nobody needs a lock.
 
 use super::layout::{LINES, ON_DISK_BASE, PLACES};
-use crate::id::ObjectId;
+use crate::id::{Lsn, ObjectId};
 use crate::lock::Locked;
 use crate::mutant::{self, Mutant};
 use std::sync::atomic::Ordering;
@@ -91,6 +92,16 @@ impl<'m, M: Words> OnDisk<'m, M> {
         self.mem.store(ON_DISK_BASE, 0, Ordering::SeqCst);
         self.mem.store(ON_DISK_BASE + 1, began.ahead() as u64, Ordering::SeqCst);
         self.mem.store(ON_DISK_BASE, began.wall_ns as u64, Ordering::SeqCst);
+    }
+
+    /// Notes the number of a commit that has a record. The lock keeps their order.
+    pub fn note_recorded(&self, _lock: &Locked, lsn: Lsn) {
+        self.mem.store(ON_DISK_BASE + 2, lsn.0, Ordering::Release);
+    }
+
+    /// The last number that has a record.
+    pub fn recorded(&self) -> Lsn {
+        Lsn(self.mem.load(ON_DISK_BASE + 2, Ordering::Acquire))
     }
 
     /// Returns true if the last change at that time was there, and over, when the last syncfs began.

@@ -50,7 +50,8 @@ pub(super) fn patch<O: Os>(site: &mut Site<'_, O>, n: usize, step: &Step, patch:
     // Bytes can have survived a power loss without the size that covers them, whichever record let the file grow.
     let none = OldEnds::new();
     let ends = site.old_ends.get(&patch.file).unwrap_or(&none);
-    let file = Patching { os, patch, target: &target, slot: slot.as_ref(), ends, sharing };
+    let counts = compares_ends(site, patch);
+    let file = Patching { os, patch, target: &target, slot: slot.as_ref(), ends, counts, sharing };
     if site.appends.contains(&patch.file) && (sharing == Sharing::Shared || size != patch.size_before) {
         let landed = file.append_anywhere(site.durability)?;
         came_to(site, n, step, landed);
@@ -59,8 +60,7 @@ pub(super) fn patch<O: Os>(site: &mut Site<'_, O>, n: usize, step: &Step, patch:
     let (resize, found) = (Resize::of(patch), Size::of(patch, size));
     let moved = site.shared.get(&patch.file).is_some_and(|at| *at != stat.mtime);
     let stamp = if moved && !mutant::on(Mutant::CutsUnseen) { Stamp::Moved } else { Stamp::AsNoted };
-    let ends = compares_ends(site, patch);
-    let state = Target { stamp, resize, size: found, sharing, pass: site.pass, ends };
+    let state = Target { stamp, resize, size: found, sharing, pass: site.pass, ends: counts };
     let verdict = match patch.by_pages {
         // The size is none of its business.
         Some(_) if mutant::on(Mutant::PagesSetSize) => Verdict::Set,
@@ -199,6 +199,8 @@ struct Patching<'a, O: Os> {
     slot: Option<&'a O::Fd>,
     /// Sizes that it had before records of the same redo let it grow.
     ends: &'a OldEnds,
+    /// If those of its old size count.
+    counts: Ends,
     sharing: Sharing,
 }
 
@@ -209,7 +211,10 @@ impl<O: Os> Patching<'_, O> {
             Question::Nothing => return Ok(Answer::NotAsked),
             Question::Ends => self.ends_are_there()?,
             Question::UpToNewSize => !self.holds_foreign(self.patch.size_after)?,
-            Question::UpToPresentSize => !self.holds_foreign(size)?,
+            // Growth by a hole has no sectors: then the old end alone shows that the file is another one by now.
+            Question::UpToPresentSize => {
+                !self.holds_foreign(size)? && (self.counts == Ends::Unknown || self.ends_are_there()?)
+            }
         };
         Ok(if ours { Answer::Ours } else { Answer::Foreign })
     }

@@ -5,17 +5,14 @@ use super::power::DROPPED;
 use super::refused;
 use super::site::{Pass, Site};
 use crate::acl::CAPABILITY;
-use crate::bytes::{read_up_to, write_all};
+use crate::bytes::{read_file, read_up_to, write_all};
+use crate::domain::marks::name_of_step;
 use crate::mutant::{self, Mutant};
 use crate::objects::{current_xattr, identify, slot_name};
 use crate::outcome::ConflictCopyKind;
 use crate::record::{Small, Step, SECTOR_BYTES};
-use systx_os::{Errno, FileType, Lease, Open, Os, Rename, Result, SetXattr, Stat, Timestamp};
-
-/// Access time of a file whose contents a recovery is writing. Its writes move the modification time, and a
-/// power loss may leave that and not the bytes: without a mark the next recovery would take both for an
-/// outsider's.
-const RESTORING: Timestamp = Timestamp { sec: 1, nsec: 597_348_211 };
+use serde::{Deserialize, Serialize};
+use systx_os::{Errno, FileType, Lease, Open, Os, Rename, Result, SetXattr, Stat};
 
 /// Setuid and setgid.
 const SET_ID: u32 = 0o6000;
@@ -67,7 +64,7 @@ fn rewrite<O: Os>(site: &mut Site<'_, O>, n: usize, step: &Step, small: &Small) 
         return Ok(());
     }
     let restored = match find(site, step, small)? {
-        Found::At(found) => restore(site.os, &found, small)?,
+        Found::At(found) => restore(site.os, &Note::of(site, n)?, &found, small)?,
         Found::Gone => return Ok(()),
         Found::Nowhere => Restored::Lacking,
     };
@@ -154,28 +151,29 @@ impl Present {
 /// and so is an end within a sector; the time shows only changes that did not set it back. A file that was
 /// emptied, or overwritten with zeros, and its time set back, looks like a power loss (residue c in
 /// docs/guarantees.md).
-fn restore<O: Os>(os: &O, found: &O::Fd, small: &Small) -> Result<Restored> {
-    let stat = os.stat(found)?;
-    let rights = Rights::of(os, found, &stat, small)?;
-    let begun = is_begun(&stat);
-    let atime = if begun { small.mtime } else { stat.atime };
+fn restore<O: Os>(os: &O, note: &Note<O>, found: &O::Fd, small: &Small) -> Result<Restored> {
+    let before = note.read(os)?;
+    let begun = before.is_some();
+    let rights = match before {
+        Some(rights) => rights.after_a_cut(os, found)?,
+        None => Rights::of(os, found)?,
+    };
     let read = match os.reopen(found, Open::Read) {
         // Of mode 0200 or 0000, and we are not root.
         Err(Errno::ACCESS) => {
-            os.utimens(found, Some(RESTORING), None)?;
-            let fd = open_for_writing(os, found)?;
-            os.utimens(found, Some(atime), None)?;
-            fd
+            note.make(os, &rights)?;
+            open_for_writing(os, found)?
         }
         fd => fd?,
     };
     let present = Present::of(os, found, &read, small, begun)?;
     drop(read);
     if !present.is_restored(small) {
+        note.end(os);
         return Ok(present.left);
     }
     // Before the mode is opened: that it was opened here is told by this.
-    os.utimens(found, Some(RESTORING), None)?;
+    note.make(os, &rights)?;
     let fd = open_for_writing(os, found)?;
     // Where there are leases, nobody writes from here on to the end.
     let lease = os.lease(&fd, Lease::Write);
@@ -193,7 +191,7 @@ fn restore<O: Os>(os: &O, found: &O::Fd, small: &Small) -> Result<Restored> {
     let present = match restored {
         Ok(present) => present,
         Err(left) => {
-            os.utimens(found, Some(atime), None)?;
+            note.end(os);
             return Ok(left);
         }
     };
@@ -203,18 +201,63 @@ fn restore<O: Os>(os: &O, found: &O::Fd, small: &Small) -> Result<Restored> {
         }
     }
     let written = os.stat(&fd)?.mtime;
-    let restored = rights.give_back(os, found, lease.is_ok().then_some((&fd, &small.content)))?;
-    // An outsider may have set them since.
+    let held = lease.is_ok().then_some((&fd, &small.content));
+    let restored = if begun { rights.lost(os, found)? } else { rights.give_back(os, found, held)? };
+    // An outsider may have set it since.
     let time = if later(&present.stat, small) { small.mtime } else { present.stat.mtime };
-    let unmoved = os.stat(found)?.mtime == written;
-    os.utimens(found, Some(atime), unmoved.then_some(time))?;
+    if os.stat(found)?.mtime == written {
+        os.utimens(found, None, Some(time))?;
+    }
+    // On the disk before the note goes: without it the time would hide what a power loss took.
+    os.fsync(&fd)?;
+    note.end(os);
     let _ = os.lease(&fd, Lease::None);
     Ok(restored)
 }
 
-/// A recovery was cut off while it wrote the contents.
-fn is_begun(stat: &Stat) -> bool {
-    stat.atime == RESTORING
+/// The note that a recovery is writing a file's contents, `tx/<id>-<nonce>.<step>`: the rights that the file had. Its
+/// writes move the modification time, and a power loss or a kill may leave that and not the bytes: without a note the
+/// next recovery would take both for an outsider's.
+struct Note<O: Os> {
+    /// `tx/`, and the name there.
+    at: Option<(O::Fd, Vec<u8>)>,
+}
+
+impl<O: Os> Note<O> {
+    fn of(site: &Site<'_, O>, n: usize) -> Result<Note<O>> {
+        let (Some(area), Some(body)) = (site.area, site.body) else { return Ok(Note { at: None }) };
+        let tx = site.os.open(area, b"tx", Open::Directory)?;
+        Ok(Note { at: Some((tx, name_of_step(body, n))) })
+    }
+
+    /// What a recovery before this one has noted.
+    fn read(&self, os: &O) -> Result<Option<Rights>> {
+        let Some((tx, name)) = &self.at else { return Ok(None) };
+        let Some(fd) = os.open_if_there(tx, name, Open::Read)? else { return Ok(None) };
+        Ok(Some(postcard::from_bytes(&read_file(os, &fd)?).unwrap_or_default()))
+    }
+
+    /// Makes it, on the disk, if it is not there.
+    fn make(&self, os: &O, rights: &Rights) -> Result<()> {
+        let Some((tx, name)) = self.at.as_ref().filter(|_| !mutant::on(Mutant::RestoringNotNoted)) else {
+            return Ok(());
+        };
+        let fd = os.tmpfile(tx, 0o600)?;
+        write_all(os, &fd, &postcard::to_allocvec(rights).unwrap_or_default(), 0)?;
+        os.fsync(&fd)?;
+        match os.link(&fd, tx, name) {
+            Ok(()) => os.fsync(tx),
+            Err(Errno::EXIST) => Ok(()),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Takes it back.
+    fn end(&self, os: &O) {
+        if let Some((tx, name)) = &self.at {
+            let _ = os.unlink(tx, name);
+        }
+    }
 }
 
 /// The time of ours may lie in the future: touch(1) can set any.
@@ -234,42 +277,51 @@ enum Restored {
 }
 
 /// Mode and capability of a file whose contents are written again, which the kernel takes away with that.
+#[derive(Default, Serialize, Deserialize)]
 struct Rights {
+    /// Of which they are.
+    owner: (u32, u32),
     perm: u32,
     capability: Option<Vec<u8>>,
 }
 
 impl Rights {
-    /// Those that it has. A recovery that was cut off may have left the mode open to the owner
-    /// ([`open_for_writing`]), or have written: then those of the record.
-    fn of<O: Os>(os: &O, found: &O::Fd, stat: &Stat, small: &Small) -> Result<Rights> {
-        let (mut perm, wanted) = (stat.perm(), small.mode & 0o7777);
-        let mut capability = match current_xattr(os, found, CAPABILITY) {
+    fn of<O: Os>(os: &O, found: &O::Fd) -> Result<Rights> {
+        let capability = match current_xattr(os, found, CAPABILITY) {
             Err(Errno::OPNOTSUPP) => None,
             value => value?,
         };
-        if is_begun(stat) {
-            if os.uid() != 0 && perm != wanted && perm == opened(wanted) {
-                os.chmod(found, wanted)?;
-                perm = wanted;
-            }
-            if perm == wanted & !SET_ID {
-                perm = wanted;
-            }
-            let recorded = small.xattrs.iter().find(|(name, _)| name == CAPABILITY);
-            capability = capability.or(recorded.map(|(_, value)| value.clone()));
+        let stat = os.stat(found)?;
+        Ok(Rights { owner: (stat.uid, stat.gid), perm: stat.perm(), capability })
+    }
+
+    /// Those that a recovery found which was cut off: it may have left the mode open to the owner ([`open_for_writing`]).
+    fn after_a_cut<O: Os>(self, os: &O, found: &O::Fd) -> Result<Rights> {
+        let (perm, shut) = (os.stat(found)?.perm(), self.perm & !SET_ID);
+        if os.uid() != 0 && perm & !SET_ID != shut && perm & !SET_ID == opened(shut) {
+            os.chmod(found, shut | perm & SET_ID)?;
         }
-        Ok(Rights { perm, capability })
+        Ok(self)
+    }
+
+    /// After a recovery that was cut off root may have taken them away: what is gone stays gone, and is reported.
+    fn lost<O: Os>(&self, os: &O, found: &O::Fd) -> Result<Restored> {
+        let now = Rights::of(os, found)?;
+        let lost =
+            self.perm & SET_ID & !now.perm != 0 || self.capability.is_some() && now.capability.is_none();
+        Ok(if lost { Restored::WithoutRights } else { Restored::Whole })
     }
 
     /// Gives them back to the contents of the record, in a file under a lease: no process can have other bytes there.
     fn give_back<O: Os>(&self, os: &O, found: &O::Fd, held: Option<(&O::Fd, &Vec<u8>)>) -> Result<Restored> {
-        let perm = os.stat(found)?.perm();
+        let now = os.stat(found)?;
+        let perm = now.perm();
         let lost = self.perm & SET_ID & !perm;
         if lost == 0 && self.capability.is_none() || mutant::on(Mutant::RightsNotGivenBack) {
             return Ok(Restored::Whole);
         }
-        let Some((fd, content)) = held else { return Ok(Restored::WithoutRights) };
+        let same = (now.uid, now.gid) == self.owner;
+        let Some((fd, content)) = held.filter(|_| same) else { return Ok(Restored::WithoutRights) };
         let mut present = vec![0; content.len() + 1];
         let got = read_up_to(os, fd, &mut present, 0)?;
         // The rest of the mode may be another process's by now.
@@ -334,10 +386,20 @@ mod tests {
         (os.open(&os.root(0), b"f", Open::Path).expect("works"), small)
     }
 
+    /// The note of a recovery.
+    fn note(os: &SimOs) -> Note<SimOs> {
+        match os.mkdir(&os.root(0), b"tx", 0o700) {
+            Ok(()) | Err(Errno::EXIST) => {}
+            Err(error) => panic!("{error}"),
+        }
+        let tx = os.open(&os.root(0), b"tx", Open::Directory).expect("works");
+        Note { at: Some((tx, b"1-000000000000000f.0".to_vec())) }
+    }
+
     /// Returns the contents of the file after a redo, and its mode.
     fn restored(os: &SimOs, content: &[u8], present: &[u8], mode: u32) -> (Vec<u8>, u32) {
         let (found, small) = file(os, content, present, mode);
-        restore(os, &found, &small).expect("works");
+        restore(os, &note(os), &found, &small).expect("works");
         let mut bytes = vec![0; content.len() + present.len()];
         let fd = os.reopen(&found, Open::Read).expect("works");
         let got = read_up_to(os, &fd, &mut bytes, 0).expect("works");
@@ -374,7 +436,7 @@ mod tests {
             os.truncate(&fd, 0).expect("works");
             os.utimens(&fd, None, Some(mtime)).expect("works");
             drop(fd);
-            restore(&os, &found, &small).expect("works");
+            restore(&os, &note(&os), &found, &small).expect("works");
             assert_eq!(os.stat(&found).expect("works").size, left, "{mtime:?}");
         }
     }
@@ -384,10 +446,11 @@ mod tests {
         let machine = Machine::with(FsKind::Ext4);
         let ours = [[1; 512], [2; 512], [3; 512]].concat();
         let (_, small) = file(&machine.spawn("owner"), &ours, b"", 0o444);
+        drop(note(&machine.spawn("owner")));
         machine.settle();
         let fills = |os: &SimOs| {
             let found = os.open(&os.root(0), b"f", Open::Path).expect("is there");
-            restore(os, &found, &small)
+            restore(os, &note(os), &found, &small)
         };
         for point in 0.. {
             let mut whole = false;
@@ -397,13 +460,17 @@ mod tests {
                 machine.kill_at(&os, point);
                 whole = run_process(&os, || fills(&os).expect("works")).is_ok();
                 machine.power_loss(crash, &mut fastrand::Rng::with_seed(point));
+                // A reader moves the access time.
+                let os = machine.spawn("reader");
+                let found = os.open(&os.root(0), b"f", Open::Path).expect("is there");
+                os.utimens(&found, Some(os.now()), None).expect("works");
                 fills(&machine.spawn("redo")).expect("works");
                 let found = machine.look(0, "f").expect("is there");
                 assert!(found.content == ours, "{crash:?} at call {point}: {} bytes", found.size);
                 let os = machine.spawn("reader");
                 let stat = os.stat_at(&os.root(0), b"f").expect("is there");
                 assert_eq!(stat.mtime, small.mtime, "{crash:?} at call {point}");
-                assert_ne!(stat.atime, RESTORING, "{crash:?} at call {point}");
+                assert!(note(&os).read(&os).expect("works").is_none(), "{crash:?} at call {point}");
             }
             if whole {
                 break;
@@ -416,15 +483,14 @@ mod tests {
         let machine = Machine::with(FsKind::Ext4);
         let user = machine.spawn_as("redo", 1000);
         for present in [&b"contents"[..], b""] {
-            for (begun, mode) in [(RESTORING, 0o444), (Timestamp { sec: 9, nsec: 0 }, 0o644)] {
+            for (begun, mode) in [(true, 0o444), (false, 0o644)] {
                 let (found, small) = file(&user, b"contents", present, 0o644);
-                user.utimens(&found, Some(begun), None).expect("works");
-                restore(&user, &found, &small).expect("works");
-                assert_eq!(
-                    user.stat(&found).expect("works").perm(),
-                    mode,
-                    "{begun:?}: else it is an outsider's"
-                );
+                if begun {
+                    note(&user).make(&user, &Rights { perm: 0o444, ..Rights::default() }).expect("works");
+                }
+                restore(&user, &note(&user), &found, &small).expect("works");
+                let perm = user.stat(&found).expect("works").perm();
+                assert_eq!(perm, mode, "begun {begun}: else it is an outsider's");
                 user.unlink(&user.root(0), b"f").expect("works");
             }
         }
@@ -442,14 +508,14 @@ mod tests {
         os.setxattr(&found, CAPABILITY, b"all", SetXattr::Any).expect("works");
         let other = machine.spawn("other");
         let _open = other.open(&other.root(0), b"f", Open::ReadWrite).expect("opens");
-        assert_eq!(restore(&os, &found, &small), Ok(Restored::Lacking));
+        assert_eq!(restore(&os, &note(&os), &found, &small), Ok(Restored::Lacking));
         assert_eq!(os.stat(&found).expect("works").size, 0);
     }
 
-    /// Also by the recovery behind one that was killed at any call.
+    /// A recovery behind one that was killed at any call gives nothing that root may have taken away, and reports it.
     #[test]
     fn what_writing_contents_again_takes_away_is_given_back() {
-        for uid in [0, 1000] {
+        for (uid, taken) in [(0, false), (1000, false), (0, true), (1000, true)] {
             let machine = Machine::with(FsKind::Ext4);
             let os = machine.spawn_as("owner", uid);
             let (found, mut small) = file(&os, b"contents", b"", 0o4755);
@@ -458,23 +524,34 @@ mod tests {
                 os.setxattr(&found, CAPABILITY, b"all", SetXattr::Any).expect("works");
                 small.xattrs.push((CAPABILITY.to_vec(), b"all".to_vec()));
             }
+            drop(note(&os));
             machine.settle();
             let fills = |os: &SimOs| {
                 let found = os.open(&os.root(0), b"f", Open::Path).expect("is there");
-                restore(os, &found, &small)
+                restore(os, &note(os), &found, &small)
             };
             for point in 0.. {
                 let machine = machine.fork();
                 let os = machine.spawn_as("redo", uid);
                 machine.kill_at(&os, point);
-                let whole = run_process(&os, || fills(&os).expect("works")).is_ok();
+                let whole = run_process(&os, || fills(&os).expect("works"));
+                if taken && whole.is_err() {
+                    let root = machine.spawn("root");
+                    let found = root.open(&root.root(0), b"f", Open::Path).expect("is there");
+                    root.chmod(&found, 0o755).expect("works");
+                }
                 let os = machine.spawn_as("redo", uid);
-                fills(&os).expect("works");
+                let told = fills(&os).expect("works");
                 let found = os.open(&os.root(0), b"f", Open::Path).expect("is there");
-                assert_eq!(os.stat(&found).expect("works").perm(), 0o4755, "{uid}: killed at call {point}");
-                let value = current_xattr(&os, &found, CAPABILITY).expect("works");
-                assert_eq!(value.is_some(), uid == 0, "{uid}: killed at call {point}");
-                if whole {
+                let is_there = os.stat(&found).expect("works").perm() == 0o4755
+                    && current_xattr(&os, &found, CAPABILITY).expect("works").is_some() == (uid == 0);
+                let at = format!("{uid}, taken away {taken}: killed at call {point}, {told:?}");
+                match whole {
+                    Ok(whole) => assert!(is_there && whole == Restored::Whole, "{at}"),
+                    Err(_) if taken => assert!(!is_there, "given back, {at}"),
+                    Err(_) => assert!(is_there || told == Restored::WithoutRights, "unreported, {at}"),
+                }
+                if whole.is_ok() {
                     break;
                 }
             }

@@ -41,6 +41,15 @@ pub(super) fn maps_all_owners() -> bool {
     *KNOWN.get_or_init(|| all("/proc/self/uid_map") && all("/proc/self/gid_map"))
 }
 
+/// Source: capabilities(7), setrlimit(2).
+pub(super) fn is_limited() -> bool {
+    use rustix::thread::CapabilitySet as Set;
+    let needed = Set::CHOWN | Set::DAC_OVERRIDE | Set::FOWNER | Set::FSETID;
+    let lacks = rustix::process::geteuid().is_root()
+        && !rustix::thread::capabilities(None).is_ok_and(|now| now.effective.contains(needed));
+    lacks || rustix::process::getrlimit(rustix::process::Resource::Fsize).current.is_some()
+}
+
 pub(super) fn now() -> Timestamp {
     let t = time(libc::CLOCK_REALTIME);
     Timestamp { sec: t.tv_sec, nsec: t.tv_nsec as u32 }

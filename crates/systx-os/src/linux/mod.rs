@@ -326,6 +326,9 @@ impl Os for Linux {
     fn sees_all_owners(&self) -> bool {
         machine::maps_all_owners()
     }
+    fn is_limited(&self) -> bool {
+        machine::is_limited()
+    }
     fn lineage(&self) -> u64 {
         lineage::lineage()
     }

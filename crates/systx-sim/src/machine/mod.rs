@@ -169,7 +169,7 @@ impl Machine {
         }
         // The hand that plants trees and looks at them.
         let (name, alive, buried) = ("world".into(), true, false);
-        let world = Process { name, uid: 0, gid: 0, alive, buried, points: 0, lineage: 0 };
+        let world = Process { limited: false, name, uid: 0, gid: 0, alive, buried, points: 0, lineage: 0 };
         state.processes.push(world);
         Machine::of(state, Control::default())
     }
@@ -203,11 +203,26 @@ impl Machine {
     pub fn spawn_as(&self, name: &str, uid: u32) -> SimOs {
         let mut inner = self.lock();
         let id = ProcId(inner.state.processes.len() as u32);
-        let process =
-            Process { name: name.into(), uid, gid: uid, alive: true, buried: false, points: 0, lineage: 0 };
+        let process = Process {
+            limited: false,
+            name: name.into(),
+            uid,
+            gid: uid,
+            alive: true,
+            buried: false,
+            points: 0,
+            lineage: 0,
+        };
         inner.state.processes.push(process);
         drop(inner);
         SimOs { machine: self.clone(), process: id, quiet: false }
+    }
+
+    /// A process of root that [is limited](systx_os::Os::is_limited). What it is refused is up to [faults](Machine::fault).
+    pub fn spawn_limited(&self, name: &str) -> SimOs {
+        let os = self.spawn(name);
+        self.lock().state.process_mut(os.process).limited = true;
+        os
     }
 
     /// A process whose calls are no points: never killed, failed, scheduled or hooked. For outsiders and for looking.

@@ -411,6 +411,10 @@ impl Os for SimOs {
         self.machine.lock().state.process(self.process).uid
     }
 
+    fn is_limited(&self) -> bool {
+        self.machine.lock().state.process(self.process).limited
+    }
+
     fn lineage(&self) -> u64 {
         self.machine.lock().state.process(self.process).lineage
     }

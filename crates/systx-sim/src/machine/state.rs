@@ -81,6 +81,7 @@ impl OpenFile {
 /// A simulated process.
 #[derive(Clone, Debug)]
 pub(super) struct Process {
+    pub(super) limited: bool,
     pub(super) name: String,
     pub(super) uid: u32,
     pub(super) gid: u32,

@@ -464,6 +464,17 @@ fn check_of(mutant: Mutant) -> Check {
         Mutant::RefusedContentsDropped => {
             check("redone::contents_of_a_small_file_that_has_become_immutable_are_kept", "left: None")
         }
+        Mutant::RestoringNotNoted => check(
+            "crate::publish::place::tests::a_power_loss_at_any_call_of_filling_a_file_again_is_followed_by_another_try",
+            "at call",
+        ),
+        Mutant::RightsUnasked => {
+            check("stuck::what_a_recovery_with_fewer_rights_is_refused_waits_for_one_with_all", "lost, ")
+        }
+        Mutant::RecordsOverwritten => check(
+            "redone::what_a_commit_without_a_record_has_put_back_stays_after_a_power_loss",
+            "undone in part",
+        ),
         Mutant::SharedNotLookedAt => check(
             "native::verbs_find_what_processes_make_move_and_take_by_themselves",
             "not found, although it is there",
@@ -735,6 +746,9 @@ noticed! {
     rights_that_are_not_given_back_are_noticed: RightsNotGivenBack,
     contents_that_others_changed_and_are_dropped_are_noticed: LackingContentsDropped,
     contents_that_are_refused_and_dropped_are_noticed: RefusedContentsDropped,
+    contents_that_are_written_without_a_note_are_noticed: RestoringNotNoted,
+    rights_that_are_not_asked_for_are_noticed: RightsUnasked,
+    a_record_that_is_overwritten_without_one_is_noticed: RecordsOverwritten,
     a_shared_directory_that_is_not_looked_at_is_noticed: SharedNotLookedAt,
     committed_objects_in_shared_directories_are_noticed: CommittedShared,
     a_shared_directory_that_is_not_synced_is_noticed: UnreadNotSynced,

@@ -3,8 +3,8 @@
 
 use super::stuck::{change, ROOT};
 use super::world::*;
-use crate::outcome::{CommitError, Committed, ConflictCopyKind, Recovered};
-use crate::transaction::{Access, SetAttr};
+use crate::outcome::{CommitError, Committed, ConflictCopyKind, Durability, Options, Recovered};
+use crate::transaction::{Access, SetAttr, Transaction};
 use std::sync::{Arc, Mutex};
 use systx_os::{Errno, FsKind, Open, Os, Rename};
 use systx_sim::machine::{run_process, Call, Crash, Effect, Fault, Machine, Plant, SimFd, SimOs};
@@ -507,5 +507,80 @@ fn contents_of_small_files_that_others_change_since_are_not_lost() {
                 assert!(found.iter().any(whole), "{what}: lost");
             }
         }
+    }
+}
+
+/// A commit without a record that a durable one builds on, or a sync has brought to the disk, is not undone by the redo of
+/// a record before it.
+#[test]
+fn what_a_commit_without_a_record_has_put_back_stays_after_a_power_loss() {
+    for kind in [FsKind::Ext4, FsKind::Xfs, FsKind::Btrfs] {
+        for synced in [true, false] {
+            let machine = machine(kind);
+            let planted = [("w/f", Plant::File(b"A")), ("w/g", Plant::File(b"X"))];
+            machine.plant(0, &planted).expect("planting");
+            machine.settle();
+            let os = machine.spawn("owner");
+            run_process(&os, || {
+                let domain = open(&os).expect("opens");
+                let commit = |durability, files: &[(&[u8], &[u8])]| {
+                    let options = Options { durability, ..Options::default() };
+                    let mut t =
+                        Transaction::begin(os.clone(), vec![domain.clone()], options).expect("begins");
+                    let root = t.root(0);
+                    let (w, _) = t.lookup(root, b"w").expect("works").expect("is there");
+                    for (name, bytes) in files {
+                        let (node, _) = t.lookup(w, name).expect("works").expect("is there");
+                        t.open(node, Access::Write, false).expect("works");
+                        t.write_at(node, bytes, 0).expect("works");
+                        t.close(node);
+                    }
+                    t.commit().expect("commits");
+                };
+                commit(Durability::Durable, &[(b"f", b"B")]);
+                commit(Durability::None, &[(b"f", b"A"), (b"g", b"Y")]);
+                if synced {
+                    os.syncfs(&os.root(0)).expect("syncs");
+                } else {
+                    commit(Durability::Durable, &[(b"g", b"Z")]);
+                }
+            })
+            .expect("not killed");
+            machine.power_loss(Crash::NothingUnsynced, &mut fastrand::Rng::with_seed(1));
+            drop(recover(&machine, usize::MAX, |_, _| {}));
+            let found = ["w/f", "w/g"].map(|path| machine.look(0, path).expect("is there").content);
+            let g: &[u8] = if synced { b"Y" } else { b"Z" };
+            assert_eq!(found, [b"A".to_vec(), g.to_vec()], "{kind:?}, synced {synced}: undone in part");
+        }
+    }
+}
+
+/// With as many bytes as a power loss could have left of it, and synced.
+#[test]
+fn a_file_that_grew_by_a_hole_and_is_written_anew_since_stays_so() {
+    for (len, anew) in [(511, 512), (511, 1024), (100, 512)] {
+        let machine = machine(FsKind::Ext4);
+        machine.plant(0, &[("w/f", Plant::File(&vec![b'a'; len]))]).expect("planting");
+        machine.settle();
+        let os = machine.spawn("owner");
+        run_process(&os, || {
+            let grows = |t: &mut Transaction<SimOs>, w| {
+                let (f, _) = t.lookup(w, b"f")?.expect("it is there");
+                t.setattr(f, &SetAttr { size: Some(1115), ..SetAttr::default() }).map(drop)
+            };
+            change(&open(&os).expect("opens"), grows).expect("commits");
+        })
+        .expect("not killed");
+        let other = machine.outsider("other");
+        let w = other.open_path(0, "w", Open::Directory).expect("opens");
+        let f = other.open(&w, b"f", Open::ReadWrite).expect("opens");
+        other.truncate(&f, 0).expect("works");
+        other.pwrite(&f, &vec![b'b'; anew], 0).expect("works");
+        other.fsync(&f).expect("works");
+        drop(f);
+        machine.power_loss(Crash::NothingUnsynced, &mut fastrand::Rng::with_seed(1));
+        drop(recover(&machine, usize::MAX, |_, _| {}));
+        let found = machine.look(0, "w/f").expect("is there").content;
+        assert!(found == vec![b'b'; anew], "{len}, {anew}: {} bytes", found.len());
     }
 }

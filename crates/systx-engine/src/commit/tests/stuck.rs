@@ -282,3 +282,34 @@ fn what_a_commit_without_durability_was_moving_is_not_deleted() {
         assert!(kept > 0, "something is kept of {count}");
     }
 }
+
+/// A recovery by root without CAP_CHOWN, or under a limit on the size of files.
+#[test]
+fn what_a_recovery_with_fewer_rights_is_refused_waits_for_one_with_all() {
+    let start = machine(FsKind::Ext4);
+    start.plant(0, &[("w/f", Plant::File(b"f"))]).expect("planting");
+    start.settle();
+    inside(&start, "owner", |domain, _| {
+        let set = SetAttr { uid: Some(5), gid: Some(6), ..SetAttr::default() };
+        let done = change(domain, |t, w| {
+            let (f, _) = t.lookup(w, b"f")?.expect("it is there");
+            t.setattr(f, &set).map(drop)
+        });
+        done.expect("commits");
+    });
+    start.power_loss(Crash::NothingUnsynced, &mut fastrand::Rng::with_seed(1));
+    for errno in [Errno::PERM, Errno::ACCESS, Errno::FBIG] {
+        let machine = start.fork();
+        let (call, effect) = (Some(Call::Chown), Effect::Fail(errno));
+        machine.fault(Fault { process: None, call, skip: 0, times: u64::MAX, effect });
+        let os = machine.spawn_limited("limited");
+        let told = run_process(&os, || open(&os).expect("opens").recovered.clone()).expect("not killed");
+        os.exit();
+        machine.clear_plans();
+        inside(&machine, "root", |_, recovered| {
+            assert!(recovered.unfinished.is_empty(), "{recovered:?}");
+        });
+        let owner = machine.look(0, "w/f").expect("is there").owner;
+        assert_eq!(owner, (5, 6), "{errno}: lost, {told:?}");
+    }
+}
