@@ -61,6 +61,8 @@ mutants! {
     PagesSetSize,
     /// The rule of chains goes by files, also where records are of different pages.
     ChainsOfFiles,
+    /// A file is cut within a sector that only a record before has.
+    CutOverRecord,
     /// A recovery that writes contents again does not note it.
     RestoringNotNoted,
     /// Refusals count as those of the object, whatever the process lacks that recovers.

@@ -3,11 +3,12 @@
 //! Guarantees: reads, writes and mapped words are coherent, as in one page cache; every change moves the stamps and is
 //! one journal operation. Does not: move the stamps for stores through a mapping.
 
-use systx_os::{Errno, Fallocate, FileType, Result, Seek};
+use systx_os::{Errno, Fallocate, FileType, FsKind, Result, Seek};
 
 use super::data::BLOCK;
 use super::mapped::Mapped;
 use super::state::{FileId, Inode, State, S_ISGID, S_ISUID};
+use super::FsId;
 use crate::machine::meta::Id;
 
 /// Largest file: 16 TiB less a block, as on ext4 with 4 KiB blocks.
@@ -108,6 +109,11 @@ impl State {
     }
 
     /// ftruncate(2).
+    /// Returns true if the block that holds an end is written out before the journal commits that end (data=ordered).
+    fn is_ordered(&self, fs: FsId) -> bool {
+        self.spec(fs).info.kind == FsKind::Ext4
+    }
+
     pub(super) fn truncate(&mut self, file: FileId, size: u64) -> Result<()> {
         if size > i64::MAX as u64 {
             return Err(Errno::INVAL);
@@ -131,7 +137,8 @@ impl State {
         let old = self.inode(id).meta.size;
         self.touch(id, true);
         if size < old {
-            self.inode_mut(id).data.zero(size, SIZE_MAX, seq, true);
+            let ordered = self.is_ordered(fs);
+            self.inode_mut(id).data.zero(size, SIZE_MAX, seq, true, ordered);
             self.systems[fs.0].dirty.insert(id);
         }
         let meta = self.meta_mut(id);
@@ -161,14 +168,15 @@ impl State {
         let fs = self.inode(id).fs;
         let seq = self.next_seq(fs);
         self.touch(id, true);
+        let ordered = self.is_ordered(fs);
         let data = &mut self.inode_mut(id).data;
         match mode {
             Fallocate::Allocate | Fallocate::KeepSize => {
                 data.allocate(offset, end);
             }
-            Fallocate::PunchHole => data.zero(offset, end, seq, true),
+            Fallocate::PunchHole => data.zero(offset, end, seq, true, ordered),
             Fallocate::Zero | Fallocate::ZeroKeepSize => {
-                data.zero(offset, end, seq, false);
+                data.zero(offset, end, seq, false, ordered);
                 data.allocate(offset, end);
             }
         }

@@ -117,15 +117,17 @@ impl Data {
         grew
     }
 
-    /// Makes `from..to` read as zeros by operation `seq`; blocks wholly inside become holes.
-    pub(super) fn zero(&mut self, from: u64, to: u64, seq: u64, free: bool) {
+    /// Makes `from..to` read as zeros by operation `seq`; blocks wholly inside become holes. `ordered`: what is left of
+    /// a sector is written out before that operation is on the disk; else it may be an older state of the sector.
+    pub(super) fn zero(&mut self, from: u64, to: u64, seq: u64, free: bool, ordered: bool) {
         let touched: Vec<u64> = self.now.range(from / SECTOR..to.div_ceil(SECTOR)).map(|(n, _)| n).collect();
         for n in touched {
             let (start, end) = ((n * SECTOR).max(from), ((n + 1) * SECTOR).min(to));
             if start >= end {
                 continue;
             }
-            let bytes = if end - start == SECTOR {
+            let whole = end - start == SECTOR;
+            let bytes = if whole {
                 self.now.remove(n);
                 None
             } else {
@@ -135,7 +137,7 @@ impl Data {
                 self.now.insert(n, sector.clone());
                 Some(sector)
             };
-            self.push(n, Version { bytes, needs: Some(seq), cuts: true });
+            self.push(n, Version { bytes, needs: Some(seq), cuts: whole || ordered });
         }
         let (first, last) = (from.div_ceil(BLOCK), to / BLOCK);
         if first < last {
@@ -284,7 +286,7 @@ mod tests {
         assert_eq!(read(&data, (1 << 40) - 1, 5), b"\0far\0");
         assert_eq!(data.seek(0, (1 << 40) + 3, Seek::Data), Some(1 << 40));
         assert_eq!(data.seek(0, (1 << 40) + 3, Seek::Hole), Some(0));
-        data.zero(0, 1 << 50, 1, true);
+        data.zero(0, 1 << 50, 1, true, true);
         assert_eq!((data.allocated(), read(&data, 1 << 40, 3)), (0, vec![0; 3]));
     }
 
@@ -293,7 +295,7 @@ mod tests {
         let mut data = Data::default();
         data.write(0, b"old", 0);
         data.settle();
-        data.zero(0, 3, 7, true);
+        data.zero(0, 3, 7, true, true);
         data.write(0, b"new", 8);
         let at = |survives: bool, pick: usize| read(&data.crash(3, &|_| survives, &mut |_| pick), 0, 3);
         assert_eq!((at(false, 9), at(false, 0)), (b"old".to_vec(), b"old".to_vec()));

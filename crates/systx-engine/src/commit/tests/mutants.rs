@@ -464,6 +464,10 @@ fn check_of(mutant: Mutant) -> Check {
         Mutant::RefusedContentsDropped => {
             check("redone::contents_of_a_small_file_that_has_become_immutable_are_kept", "left: None")
         }
+        Mutant::CutOverRecord => check(
+            "redone::a_file_that_is_cut_within_a_sector_of_a_record_before_has_the_last_contents",
+            "lost, ",
+        ),
         Mutant::RestoringNotNoted => check(
             "crate::publish::place::tests::a_power_loss_at_any_call_of_filling_a_file_again_is_followed_by_another_try",
             "at call",
@@ -746,6 +750,7 @@ noticed! {
     rights_that_are_not_given_back_are_noticed: RightsNotGivenBack,
     contents_that_others_changed_and_are_dropped_are_noticed: LackingContentsDropped,
     contents_that_are_refused_and_dropped_are_noticed: RefusedContentsDropped,
+    a_cut_over_a_record_is_noticed: CutOverRecord,
     contents_that_are_written_without_a_note_are_noticed: RestoringNotNoted,
     rights_that_are_not_asked_for_are_noticed: RightsUnasked,
     a_record_that_is_overwritten_without_one_is_noticed: RecordsOverwritten,

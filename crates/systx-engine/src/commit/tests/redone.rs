@@ -584,3 +584,49 @@ fn a_file_that_grew_by_a_hole_and_is_written_anew_since_stays_so() {
         assert!(found == vec![b'b'; anew], "{len}, {anew}: {} bytes", found.len());
     }
 }
+
+/// The disk may have the new size, and of the sector that is cut the oldest bytes.
+#[test]
+fn a_file_that_is_cut_within_a_sector_of_a_record_before_has_the_last_contents() {
+    let anew = |os: &SimOs, bytes: &[u8]| {
+        let write = |t: &mut Transaction<SimOs>, w| {
+            let (f, _) = t.lookup(w, b"f")?.expect("it is there");
+            t.setattr(f, &SetAttr { size: Some(0), ..SetAttr::default() })?;
+            t.open(f, Access::Write, false)?;
+            t.write_at(f, bytes, 0)?;
+            t.close(f);
+            Ok(())
+        };
+        change(&open(os).expect("opens"), write).expect("commits");
+    };
+    let cut = |os: &SimOs, size| {
+        let cut = |t: &mut Transaction<SimOs>, w| {
+            let (f, _) = t.lookup(w, b"f")?.expect("it is there");
+            t.setattr(f, &SetAttr { size: Some(size), ..SetAttr::default() }).map(drop)
+        };
+        change(&open(os).expect("opens"), cut).expect("commits");
+    };
+    for kind in [FsKind::Ext4, FsKind::Xfs, FsKind::Btrfs] {
+        let crashes = Crash::WORST.into_iter().chain([Crash::Random; 60]);
+        for (seed, only_cut, crash) in (0..).zip(crashes).flat_map(|(n, c)| [(n, true, c), (n, false, c)]) {
+            let machine = machine(kind);
+            machine.plant(0, &[("w/f", Plant::File(&[b'o'; 1000]))]).expect("planting");
+            machine.settle();
+            let os = machine.spawn("owner");
+            run_process(&os, || {
+                anew(&os, &[b'1'; 500]);
+                if only_cut {
+                    cut(&os, 30);
+                } else {
+                    anew(&os, &[b'2'; 30]);
+                }
+            })
+            .expect("not killed");
+            machine.power_loss(crash, &mut fastrand::Rng::with_seed(seed));
+            drop(recover(&machine, usize::MAX, |_, _| {}));
+            let found = machine.look(0, "w/f").expect("is there").content;
+            let last = if only_cut { b'1' } else { b'2' };
+            assert!(found == [last; 30], "{kind:?}, {crash:?}, only cut {only_cut}: lost, {found:?}");
+        }
+    }
+}
