@@ -68,6 +68,8 @@ pub enum Class {
     Size = 6,
     /// [`PAGE_BYTES`] of a file.
     Page = 7,
+    /// That a record makes a file shorter: see [`ObjectId::cut`].
+    Cut = 8,
 }
 
 /// Bytes of a page, in which two transactions may change one file at the same time: a multiple of a sector.
@@ -111,6 +113,12 @@ impl ObjectId {
     /// one in its place.
     pub fn made(object: &Handle) -> ObjectId {
         Self::hash(Class::Made, object, b"")
+    }
+
+    /// A file that a record makes shorter. No transaction reads or writes that: it is for those that let it grow again
+    /// before a checkpoint covers the record.
+    pub fn cut(file: &Handle) -> ObjectId {
+        Self::hash(Class::Cut, file, b"")
     }
 
     fn hash(class: Class, handle: &Handle, name: &[u8]) -> ObjectId {

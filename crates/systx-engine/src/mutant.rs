@@ -61,8 +61,12 @@ mutants! {
     PagesSetSize,
     /// The rule of chains goes by files, also where records are of different pages.
     ChainsOfFiles,
-    /// A file is cut within a sector that only a record before has.
+    /// A file that another process has cut is left, and what it may lack is dropped.
+    CutByOthersUnsaid,
+    /// A file is cut that only a record before has.
     CutOverRecord,
+    /// A file grows that only a record before has cut.
+    GrowthOverCut,
     /// A recovery that writes contents again does not note it.
     RestoringNotNoted,
     /// Refusals count as those of the object, whatever the process lacks that recovers.
@@ -203,8 +207,6 @@ mutants! {
     NumbersUnasked,
     /// A redo knows the old end of a file only while it redoes the record that let it grow.
     OldEndsForgotten,
-    /// A redo puts back what a later record cuts off.
-    PastLaterCut,
     /// A participant whose abort has begun is taken back, whatever its coordinator's log says.
     AbortingIsAborted,
     /// U: in a redo a file of whatever size between before and after is taken for one that a power loss has cut.

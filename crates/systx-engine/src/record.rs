@@ -8,6 +8,7 @@
 use crate::id::{ObjectId, Signature, TxId, PAGE_BYTES};
 use crate::mutant::{self, Mutant};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use std::cmp::Ordering;
 use systx_os::{Handle, Stat, Timestamp};
 
 /// Version of the body's encoding; another one is refused.
@@ -272,7 +273,25 @@ pub struct Patch {
     pub by_pages: Option<Timestamp>,
 }
 
+impl Act {
+    /// The patch that it is.
+    pub fn patch(&self) -> Option<&Patch> {
+        match self {
+            Act::Patch(patch) => Some(patch),
+            _ => None,
+        }
+    }
+}
+
 impl Patch {
+    /// Makes the file shorter or longer; one of single pages does neither.
+    pub fn resizes(&self) -> Ordering {
+        match self.by_pages {
+            Some(_) => Ordering::Equal,
+            None => self.size_after.cmp(&self.size_before),
+        }
+    }
+
     /// W and C of it: pages, and commutingly what is made of them; or all.
     pub fn objects(&self) -> (Vec<ObjectId>, Option<ObjectId>) {
         if self.by_pages.is_none() {

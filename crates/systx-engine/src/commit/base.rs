@@ -13,7 +13,7 @@ use crate::domain::{Domain, Unsynced};
 use crate::id::ObjectId;
 use crate::mutant::{self, Mutant};
 use crate::objects::open_object;
-use crate::record::{Act, At, Body, Change as AttrChange, Small, SECTOR_BYTES};
+use crate::record::{Act, At, Body, Change as AttrChange, Small};
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use systx_os::{Errno, FileType, FsKind, Handle, Lease, Open, Os, Result, Stat};
@@ -85,9 +85,6 @@ enum Counts {
     Names,
     /// The names, too.
     Bytes,
-    /// And a redo of a record before could not bring them back: their file is cut within a sector, of which the disk may
-    /// have the part that is kept, in its oldest state.
-    SyncedBytes,
 }
 
 impl<O: Os> Base<O> {
@@ -188,10 +185,8 @@ impl<O: Os> Base<O> {
         let known = domain.table.on_disk();
         // Of another machine's stamps nothing follows for our clock.
         let older = |of| is_local(domain.info.kind) && known.is_older(stat.ctime, now, of);
-        let noted = *counts != Counts::SyncedBytes || mutant::on(Mutant::CutOverRecord);
-        let settled =
-            older(Of::Bytes(stat.size)) || noted && known.knows(ObjectId::data(&handle), stat.ctime);
-        let bytes = *counts >= Counts::Bytes && stat.kind() == FileType::File;
+        let settled = older(Of::Bytes(stat.size)) || known.knows(ObjectId::data(&handle), stat.ctime);
+        let bytes = *counts == Counts::Bytes && stat.kind() == FileType::File;
         self.objects.push(Object {
             names_known: older(Of::Names) || known.knows(ObjectId::attr(&handle), stat.ctime),
             bytes_on_disk: if settled { OnDisk::Settled } else { OnDisk::Unknown },
@@ -412,11 +407,7 @@ fn wanted<O: Os>(change: &Change<O>) -> (Vec<Wanted>, bool) {
                 // Objects that go with it were looked at long ago.
                 more |= !tree.is_empty();
             }
-            Act::Patch(patch) => {
-                let is_cut = patch.size_after < patch.size_before && patch.by_pages.is_none();
-                let within = is_cut && patch.size_after % SECTOR_BYTES as u64 != 0;
-                want(&patch.file, at, if within { Counts::SyncedBytes } else { Counts::Bytes })
-            }
+            Act::Patch(patch) => want(&patch.file, at, Counts::Bytes),
             // An object without a public name yet is ours.
             Act::Attr { object, power_over, .. } if plan.places.contains_key(object) => {
                 want(object, at, power_over.as_ref().map_or(Counts::Names, |_| Counts::Bytes));

@@ -57,8 +57,8 @@ pub(crate) struct Part<O: Os> {
     pub footprint: Footprint,
     /// Set from V5 on.
     pub numbered: Option<Number>,
-    /// A checkpoint was made so that it may change what records say, or one can't be made now.
-    pub tried_to_cover: bool,
+    /// How often a checkpoint was made so that it may change what records say.
+    pub tries_to_cover: u32,
 }
 
 /// The place of a part in the serial order of its domain.

@@ -6,7 +6,7 @@ use super::{acquire, barrier, targets, Change, Part};
 use crate::domain::shared_staging::{first_slot, SharedStaging};
 use crate::domain::{Domain, Sealed};
 use crate::facts::Facts;
-use crate::id::{Lsn, Objects, TxId};
+use crate::id::{Lsn, ObjectId, Objects, TxId};
 use crate::invariant::invariant;
 use crate::mutant::{self, Mutant};
 use crate::objects::{slot_name, Directories};
@@ -14,6 +14,7 @@ use crate::outcome::{CommitError, ConflictKind, Durability, Waiting};
 use crate::plan::{Plan, Staged};
 use crate::publish::tokens::{self, TokenHandles};
 use crate::record::{Act, Body, Share, SharedSlots, Step, BODY_VERSION};
+use std::cmp::Ordering;
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use systx_os::{Errno, Handle, Os};
@@ -76,7 +77,10 @@ pub(super) fn prepare<O: Os>(
         if draft.plan.steps.is_empty() && objects.read.is_empty() {
             continue;
         }
-        let footprint = objects.footprint();
+        let mut footprint = objects.footprint();
+        let patches = draft.plan.steps.iter().filter_map(|step| step.act.patch());
+        let cut = patches.filter(|patch| patch.resizes() == Ordering::Less);
+        cut.for_each(|patch| footprint.written.insert(ObjectId::cut(&patch.file)));
         let (mount, domain, age) = (draft.mount, draft.domain.clone(), draft.age);
         let change = if draft.plan.steps.is_empty() {
             None
@@ -99,7 +103,7 @@ pub(super) fn prepare<O: Os>(
             objects,
             footprint,
             numbered: None,
-            tried_to_cover: false,
+            tries_to_cover: 0,
         });
     }
     record(facts, &mut parts, durability)?;

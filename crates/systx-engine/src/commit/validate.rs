@@ -2,20 +2,25 @@
 
 use super::base::builds_on_unsynced;
 use super::prepare::record_part;
-use super::{Commit, Number, Numbered, Part};
+use super::{Change, Commit, Number, Numbered, Part};
 use crate::domain::priority::PRIORITY_NS;
 use crate::domain::{take_priority, Contender, Domain, Held, Place, SlotInfo, SlotIx, SlotState};
 use crate::domain::{Until, Who};
-use crate::id::{Footprint, Lsn};
+use crate::id::{Footprint, Lsn, ObjectId};
 use crate::invariant::invariant;
 use crate::mutant::{self, Mutant};
 use crate::outcome::{CommitError, Conflict, ConflictKind, Durability, Party, Waiting};
+use crate::record::Patch;
+use std::cmp::Ordering;
 use std::sync::Arc;
 use systx_os::{Errno, Os};
 use tracing::debug_span;
 
 /// After so many lost rounds a transaction asks for priority, and again after as many.
 const ROUNDS_BEFORE_PRIORITY: u32 = 3;
+
+/// How often a checkpoint is tried that covers what is in the way, as another commit in flight may keep it from that.
+const COVER_TRIES: u32 = 3;
 
 /// The obstacle to a number.
 #[derive(Debug)]
@@ -32,8 +37,7 @@ enum Obstacle {
     Moved { part: usize },
     /// We build on a result that is not durable yet.
     Unsynced { part: usize },
-    /// We have no record, and may change what one says that no checkpoint covers: its redo would find what it expects where
-    /// we have put that back.
+    /// A record that no checkpoint covers could not be redone any more once ours is public.
     Uncovered { part: usize },
     /// The log went on to another segment since our record was written: a checkpoint may drop it where no
     /// slot names it yet.
@@ -121,7 +125,7 @@ impl<O: Os> Commit<'_, O> {
             if unsynced && !mutant::on(Mutant::NoV4) {
                 return Ok(Some(Obstacle::Unsynced { part: n }));
             }
-            if self.overwrites_a_record(n) && !mutant::on(Mutant::RecordsOverwritten) {
+            if self.meets_a_record(n) {
                 return Ok(Some(Obstacle::Uncovered { part: n }));
             }
             let body_at = part.change.as_ref().and_then(|change| change.body_at);
@@ -133,19 +137,28 @@ impl<O: Os> Commit<'_, O> {
         Ok(None)
     }
 
-    /// Returns true if a part without a record may change what an uncovered one has changed.
-    fn overwrites_a_record(&self, n: usize) -> bool {
-        let Part { domain, change, objects, tried_to_cover, .. } = &self.parts[n];
+    /// Returns true if the redo of an uncovered record would meet what a part does, and could not tell.
+    fn meets_a_record(&self, n: usize) -> bool {
+        let Part { domain, change, tries_to_cover, .. } = &self.parts[n];
         let (recorded, covered) = (domain.table.on_disk().recorded(), domain.log.checkpointed());
-        if change.is_none() || self.is_recorded(n) || *tried_to_cover || recorded <= covered {
+        let Some(change) = change.as_ref().filter(|_| recorded > covered) else { return false };
+        let asked = if self.is_recorded(n) { resized(change) } else { self.without_record(n) };
+        if asked.is_empty() || *tries_to_cover >= COVER_TRIES {
             return false;
         }
         let mut hit = false;
-        let written = || objects.written.iter().chain(&objects.commuting);
         let overrun = domain.scan_ring(Lsn(covered.0 + 1), Lsn(recorded.0 + 1), |changed, _| {
-            hit |= written().any(|object| changed.may_contain(*object));
+            hit |= asked.iter().any(|object| changed.may_contain(*object));
         });
         hit || overrun
+    }
+
+    /// A part without a record may put back what a record expects to find: all that it changes.
+    fn without_record(&self, n: usize) -> Vec<ObjectId> {
+        let Part { objects, .. } = &self.parts[n];
+        let left_out = mutant::on(Mutant::RecordsOverwritten);
+        let changed = objects.written.iter().chain(&objects.commuting);
+        changed.copied().filter(|_| !left_out).collect()
     }
 
     /// V3. Everything that is written was looked at, so R covers W, but for files that are appended to unseen.
@@ -206,9 +219,11 @@ impl<O: Os> Commit<'_, O> {
             }
             Obstacle::Uncovered { part } => {
                 let part = &mut self.parts[part];
+                part.tries_to_cover += 1;
                 // Where it fails, durable commits say so.
-                let _ = part.domain.checkpoint();
-                part.tried_to_cover = true;
+                let _ = part.domain.cover(part.domain.table.on_disk().recorded());
+                let waited = part.domain.await_uncovered(self.facts.waiting);
+                waited.map_err(|error| failed("waiting for an earlier commit", error))?;
             }
             // The body is written again in the present segment: once the entry names it, the log is kept from there on.
             Obstacle::Left { part } => {
@@ -281,4 +296,16 @@ fn held_now(path: Vec<u8>) -> CommitError {
 
 pub(super) fn failed(doing: &'static str, error: Errno) -> CommitError {
     CommitError::Failed { doing, path: Vec::new(), error }
+}
+
+/// A file that is cut: a redo can't bring back what a record before has written into the sector of the new end, as the disk
+/// may have a part of the sector in its oldest state. And one that grows after it was cut: a redo of the cut finds a size
+/// that is neither, and behind the cut what it has cut off.
+fn resized<O: Os>(change: &Change<O>) -> Vec<ObjectId> {
+    let asked = |patch: &Patch| match patch.resizes() {
+        Ordering::Less if !mutant::on(Mutant::CutOverRecord) => Some(ObjectId::data(&patch.file)),
+        Ordering::Greater if !mutant::on(Mutant::GrowthOverCut) => Some(ObjectId::cut(&patch.file)),
+        _ => None,
+    };
+    change.body.steps.iter().filter_map(|step| step.act.patch()).filter_map(asked).collect()
 }

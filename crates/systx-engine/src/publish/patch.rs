@@ -76,17 +76,13 @@ pub(super) fn patch<O: Os>(site: &mut Site<'_, O>, n: usize, step: &Step, patch:
     if verdict == Verdict::Set {
         os.truncate(&target, patch.size_after)?;
     }
-    theirs |= file.write_up_to(end_in_place(site, patch, verdict))?;
+    theirs |= file.write_up_to(end_in_place(patch, verdict))?;
     if verdict == Verdict::Append {
         theirs |= file.append()?;
     }
-    // In this life writing the bytes has moved the time; a power loss may have taken that and left them.
-    let older = |written: &Timestamp| {
-        redo && stat.mtime < *written && os.stat(&target).is_ok_and(|now| now.mtime == stat.mtime)
-    };
-    if patch.by_pages.is_some_and(|written| older(&written)) {
-        // Of another user's file it can't be set.
-        let _ = os.utimens(&target, None, patch.by_pages);
+    let may_lack = redo && found == Size::Other && counts == Ends::Compared && file.is_cut_within(size)?;
+    if redo {
+        give_time(os, patch, &target, stat.mtime);
     }
     lease.taken &= !stays_open;
     drop(lease);
@@ -97,8 +93,21 @@ pub(super) fn patch<O: Os>(site: &mut Site<'_, O>, n: usize, step: &Step, patch:
     // and stays silent.
     if theirs && !redo {
         site.report(step, None, ConflictCopyKind::ContentsLeft);
+    } else if may_lack && !mutant::on(Mutant::CutByOthersUnsaid) {
+        refused::keep_patch(site, n, step, patch)?;
     }
     Ok(())
+}
+
+/// Gives a file of which pages were written the time of that, which it had not.
+///
+/// In this life writing the bytes has moved it; a power loss may have taken that and left them.
+fn give_time<O: Os>(os: &O, patch: &Patch, target: &O::Fd, found: Timestamp) {
+    let older = |written: &Timestamp| found < *written && os.stat(target).is_ok_and(|now| now.mtime == found);
+    if patch.by_pages.is_some_and(|written| older(&written)) {
+        // Of another user's file it can't be set.
+        let _ = os.utimens(target, None, patch.by_pages);
+    }
 }
 
 /// Reports that the file is gone.
@@ -166,17 +175,14 @@ fn compares_ends<O: Os>(site: &Site<'_, O>, patch: &Patch) -> Ends {
     }
 }
 
-/// Up to where bytes are patched in place: also not past the size to which a later record cuts the file.
-fn end_in_place<O: Os>(site: &Site<'_, O>, patch: &Patch, verdict: Verdict) -> u64 {
-    let end = match verdict {
+/// Up to where bytes are patched in place.
+fn end_in_place(patch: &Patch, verdict: Verdict) -> u64 {
+    match verdict {
         Verdict::Append => patch.size_before,
         // The sector that holds the end is an outsider's, or a part of it is.
         Verdict::Rewritten => patch.ends_at(),
         Verdict::Keep | Verdict::Set | Verdict::Theirs | Verdict::SetAside => patch.size_after,
-    };
-    let later = site.cut_later.filter(|_| !mutant::on(Mutant::PastLaterCut));
-    let cut = later.map_or(u64::MAX, |cut| cut(&patch.file));
-    end.min(cut.checked_next_multiple_of(SECTOR_BYTES as u64).unwrap_or(u64::MAX))
+    }
 }
 
 /// The file, opened for writing; `None` when it is gone.
@@ -252,6 +258,20 @@ impl<O: Os> Patching<'_, O> {
         let (skip, front) = ((at - range.offset) as usize, &sector[..kept]);
         let is_cut = kept < sector.len() && is_pre_image(&range.before, skip / SECTOR_BYTES, front);
         Ok(is_cut || self.after(range, Chunk { at, skip, len: kept })? == front)
+    }
+
+    /// Returns true if another process has cut the file within a sector that has not the new bytes up to there: a power
+    /// loss may have left it as it was before, of which the record knows only the whole sector.
+    fn is_cut_within(&self, size: u64) -> Result<bool> {
+        let at = size / SECTOR_BYTES as u64 * SECTOR_BYTES as u64;
+        let holds = |range: &&PatchRange| (range.offset..range.offset + range.len).contains(&at);
+        let Some(range) = self.patch.ranges.iter().find(holds).filter(|_| at < size) else {
+            return Ok(false);
+        };
+        let len = (size - at).min(range.offset + range.len - at) as usize;
+        let mut present = vec![0; len];
+        read_up_to(self.os, self.target, &mut present, at)?;
+        Ok(self.after(range, Chunk { at, skip: (at - range.offset) as usize, len })? != present)
     }
 
     /// The new bytes of a piece.

@@ -129,7 +129,7 @@ fn set_aside<O: Os>(site: &mut Site<'_, O>, n: usize, step: &Step, why: Conflict
                 return site.set_aside(step, why);
             }
         }
-        Act::Patch(patch) => keep_bytes(site, n, step, why, |os, fd| write_patch(os, fd, patch))?,
+        Act::Patch(patch) => keep_patch_for(site, n, step, patch, why)?,
         Act::Attr { .. } => site.report(step, None, why),
     }
     Ok(())
@@ -254,6 +254,26 @@ pub(super) fn keep_bytes<O: Os>(
     }
     site.conflict_copies.push(copy);
     Ok(())
+}
+
+/// Keeps the bytes of a patch that another process has cut off, or a power loss has taken.
+pub(super) fn keep_patch<O: Os>(site: &mut Site<'_, O>, n: usize, step: &Step, patch: &Patch) -> Result<()> {
+    if in_slot(patch) {
+        // They stay in their entry until a checkpoint.
+        site.report(step, None, ConflictCopyKind::ContentsLeft);
+        return Ok(());
+    }
+    keep_patch_for(site, n, step, patch, ConflictCopyKind::ContentsLeft)
+}
+
+fn keep_patch_for<O: Os>(
+    site: &mut Site<'_, O>,
+    n: usize,
+    step: &Step,
+    patch: &Patch,
+    why: ConflictCopyKind,
+) -> Result<()> {
+    keep_bytes(site, n, step, why, |os, fd| write_patch(os, fd, patch))
 }
 
 /// Writes the bytes of a patch to their places.

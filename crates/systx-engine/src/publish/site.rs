@@ -75,8 +75,6 @@ pub(crate) struct Site<'a, O: Os> {
     /// In a redo: the steps that are left out, since an outsider has changed the same before a later record
     /// did.
     pub leaves: Option<&'a dyn Fn(&Act) -> bool>,
-    /// In a redo: to what size later records cut a file.
-    pub cut_later: Option<&'a dyn Fn(&Handle) -> u64>,
     /// In a redo: whether one record alone changes the bytes of a file.
     pub only_change: Option<&'a dyn Fn(&Handle) -> bool>,
     /// The published record: where handles can't be opened, its steps show to which places they take an
@@ -101,8 +99,6 @@ pub(crate) struct Around<'a> {
     pub later: &'a dyn Fn(&Handle) -> bool,
     /// See [`Site::leaves`].
     pub leaves: &'a dyn Fn(&Act) -> bool,
-    /// See [`Site::cut_later`].
-    pub cut: &'a dyn Fn(&Handle) -> u64,
     /// See [`Site::only_change`].
     pub only: &'a dyn Fn(&Handle) -> bool,
     /// See [`Site::ways_of_log`].
@@ -198,7 +194,6 @@ impl<'a, O: Os> Site<'a, O> {
             marks: marks.then_some(&area.tx),
             changed_later: Some(around.later),
             leaves: Some(around.leaves),
-            cut_later: Some(around.cut),
             only_change: Some(around.only),
             ways_of_log: Some(around.ways),
             body: Some(body),
@@ -242,7 +237,6 @@ impl<'a, O: Os> Site<'a, O> {
             are_set: false,
             changed_later: None,
             leaves: None,
-            cut_later: None,
             only_change: None,
             body: None,
             ways_of_log: None,

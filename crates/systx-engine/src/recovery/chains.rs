@@ -31,21 +31,9 @@ pub(super) struct Chains {
     attributes: HashMap<Handle, usize>,
     /// How many records change the bytes of a file, or make it.
     changes: HashMap<Handle, usize>,
-    /// Which records cut a file, from the last to the first, and to what size.
-    cuts: HashMap<Handle, Vec<(usize, u64)>>,
 }
 
 impl Chains {
-    /// The size to which records behind the `n`th cut a file: what is past it is not put back.
-    ///
-    /// The cut may be on the disk, and a later growth, too. Then the later record would take what was put
-    /// back for an outsider's.
-    pub fn cut_later(&self, n: usize, file: &Handle) -> u64 {
-        let cuts = self.cuts.get(file).map(Vec::as_slice).unwrap_or_default();
-        let later = cuts.iter().take_while(|(at, _)| *at > n);
-        later.map(|(_, size)| *size).min().unwrap_or(u64::MAX)
-    }
-
     /// Whether one record alone changes the bytes of a file.
     pub fn is_only(&self, file: &Handle) -> bool {
         self.changes.get(file) == Some(&1)
@@ -100,9 +88,6 @@ impl Chains {
                         // After the comparison: from here on this record's *before* is what an earlier one must leave.
                         next.expects_patch(patch);
                         *chains.changes.entry(patch.file).or_default() += 1;
-                        if patch.size_after < patch.size_before {
-                            chains.cuts.entry(patch.file).or_default().push((n, patch.size_after));
-                        }
                     }
                     Act::Place { small: Some(Small { handle, .. }) } | Act::Replace { ours: handle, .. } => {
                         *chains.changes.entry(*handle).or_default() += 1;

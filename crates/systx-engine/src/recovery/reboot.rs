@@ -82,9 +82,8 @@ pub(crate) fn after_reboot<O: Os>(
         let Some(body) = records.body(os, n).map_err(OpenError::Log)? else { continue };
         let later = |object: &Handle| last_changes().get(object).is_some_and(|last| *last > n);
         let leaves = |act: &Act| chains.leave(n, act);
-        let cut = |file: &Handle| chains.cut_later(n, file);
         let only = |file: &Handle| chains.is_only(file);
-        let around = Around { later: &later, leaves: &leaves, cut: &cut, only: &only, ways: &ways_of_log };
+        let around = Around { later: &later, leaves: &leaves, only: &only, ways: &ways_of_log };
         match entry.cell {
             Cell::Commit { lsn, .. } => recovery.committed(&Record { lsn, entry, body: &body }, &around),
             Cell::Prepared { id, lsn, .. } => {

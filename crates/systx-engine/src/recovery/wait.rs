@@ -129,6 +129,20 @@ impl<O: Os> Domain<O> {
         }
     }
 
+    /// Waits for the commits in flight that have a record which no checkpoint covers: they keep the next one from covering
+    /// those behind them.
+    pub(crate) fn await_uncovered(&self, waiting: Waiting) -> Result<()> {
+        let (recorded, covered) = (self.table.on_disk().recorded(), self.log.checkpointed());
+        let slots: core::result::Result<Vec<_>, _> = self.table.slots().in_flight().collect();
+        for slot in self.checked(slots)? {
+            if slot.info.lsn > covered && slot.info.lsn <= recorded {
+                // One that is stuck stays: then it is not waited for.
+                let _ = self.await_slot(slot.ix, None, waiting)?;
+            }
+        }
+        Ok(())
+    }
+
     /// Waits until any entry is free: a stopped owner of one holds up no more than the others do.
     pub(crate) fn await_any_slot(&self) -> Result<()> {
         let slots = self.table.slots();

@@ -326,9 +326,6 @@ fn check_of(mutant: Mutant) -> Check {
             "base::an_appended_tail_is_redone_where_a_later_commit_has_patched_its_sector",
             "reported durable, and lost",
         ),
-        Mutant::PastLaterCut => {
-            check("base::commits_that_follow_each_other_are_all_redone", "reported durable, and lost")
-        }
         Mutant::AbortingIsAborted => check(
             "away::an_abort_that_the_one_that_decides_has_lost_is_none_for_the_others",
             "half of it is there",
@@ -467,6 +464,14 @@ fn check_of(mutant: Mutant) -> Check {
         Mutant::CutOverRecord => check(
             "redone::a_file_that_is_cut_within_a_sector_of_a_record_before_has_the_last_contents",
             "lost, ",
+        ),
+        Mutant::CutByOthersUnsaid => check(
+            "redone::of_a_file_that_an_outsider_cuts_since_nothing_is_lost_unsaid",
+            "lost unsaid",
+        ),
+        Mutant::GrowthOverCut => check(
+            "redone::a_file_that_commits_made_longer_and_shorter_has_the_last_contents_after_a_power_loss",
+            "mixed, ",
         ),
         Mutant::RestoringNotNoted => check(
             "crate::publish::place::tests::a_power_loss_at_any_call_of_filling_a_file_again_is_followed_by_another_try",
@@ -696,7 +701,6 @@ noticed! {
     a_look_beside_a_commit_that_counts_is_noticed: NumbersUnasked,
     types_that_are_not_announced_are_noticed: TypesNotAnnounced,
     old_ends_that_are_forgotten_are_noticed: OldEndsForgotten,
-    what_a_later_commit_cuts_off_and_is_put_back_is_noticed: PastLaterCut,
     an_abort_that_only_one_of_them_knows_is_noticed: AbortingIsAborted,
     a_file_that_an_outsider_cut_and_that_grows_again_is_noticed: AnyEndIsOurs,
     ends_that_are_not_compared_are_noticed: EndsNotCompared,
@@ -751,6 +755,8 @@ noticed! {
     contents_that_others_changed_and_are_dropped_are_noticed: LackingContentsDropped,
     contents_that_are_refused_and_dropped_are_noticed: RefusedContentsDropped,
     a_cut_over_a_record_is_noticed: CutOverRecord,
+    a_growth_over_a_cut_is_noticed: GrowthOverCut,
+    a_cut_by_others_that_is_not_reported_is_noticed: CutByOthersUnsaid,
     contents_that_are_written_without_a_note_are_noticed: RestoringNotNoted,
     rights_that_are_not_asked_for_are_noticed: RightsUnasked,
     a_record_that_is_overwritten_without_one_is_noticed: RecordsOverwritten,

@@ -630,3 +630,115 @@ fn a_file_that_is_cut_within_a_sector_of_a_record_before_has_the_last_contents()
         }
     }
 }
+
+/// Sizes at and around the ends of sectors.
+fn a_size(rng: &mut fastrand::Rng) -> usize {
+    let near = [0, 1, 6, 111, 511, 512, 513, 1023, 1024, 1025, 1543, 2048, 3000, 4095, 4096, 4097, 4914];
+    near[rng.usize(0..near.len())]
+}
+
+/// Makes a file longer and shorter in one way or another; returns the way. `model`: its contents.
+fn resize(os: &SimOs, rng: &mut fastrand::Rng, byte: u8, model: &mut Vec<u8>) -> String {
+    let (size, how, at) = (a_size(rng), rng.u8(0..5), rng.usize(0..=model.len()));
+    let mut say = String::new();
+    let act = |t: &mut Transaction<SimOs>, w| {
+        let (f, _) = t.lookup(w, b"f")?.expect("it is there");
+        let mut put = |t: &mut Transaction<SimOs>, at: usize, len: usize| {
+            t.open(f, Access::Write, false)?;
+            t.write_at(f, &vec![byte; len], at as u64)?;
+            t.close(f);
+            model.resize(model.len().max(at + len), 0);
+            model[at..at + len].fill(byte);
+            Ok(())
+        };
+        match how {
+            0 => {
+                say = format!("anew {size}");
+                t.setattr(f, &SetAttr { size: Some(0), ..SetAttr::default() })?;
+                put(t, 0, size)?;
+                model.truncate(size);
+                Ok(())
+            }
+            1 => {
+                say = format!("append {}", size.min(700));
+                let end = t.getattr(f)?.size as usize;
+                put(t, end, size.min(700))
+            }
+            2 => {
+                say = format!("patch {at}");
+                put(t, at, 100)
+            }
+            _ => {
+                say = format!("set {size}");
+                t.setattr(f, &SetAttr { size: Some(size as u64), ..SetAttr::default() })?;
+                model.resize(size, 0);
+                Ok(())
+            }
+        }
+    };
+    change(&open(os).expect("opens"), act).expect("commits");
+    say
+}
+
+/// Durable commits alone, and nobody else.
+#[test]
+fn a_file_that_commits_made_longer_and_shorter_has_the_last_contents_after_a_power_loss() {
+    let seeds = std::env::var("SYSTX_RESIZES").ok().and_then(|s| s.parse().ok()).unwrap_or(60);
+    for seed in 0..seeds {
+        let mut rng = fastrand::Rng::with_seed(seed);
+        let kind = [FsKind::Ext4, FsKind::Xfs, FsKind::Btrfs][seed as usize % 3];
+        let machine = machine(kind);
+        let mut model = vec![b'o'; a_size(&mut rng)];
+        machine.plant(0, &[("w/f", Plant::File(&model))]).expect("planting");
+        machine.settle();
+        let os = machine.spawn("owner");
+        let mut said = Vec::new();
+        run_process(&os, || {
+            for byte in b'1'..b'1' + rng.u8(2..7) {
+                said.push(resize(&os, &mut rng, byte, &mut model));
+            }
+        })
+        .expect("not killed");
+        let all = Crash::WORST.into_iter().chain([Crash::Random; 12]);
+        for (n, crash) in all.enumerate() {
+            let machine = machine.fork();
+            machine.power_loss(crash, &mut fastrand::Rng::with_seed(seed ^ n as u64));
+            drop(recover(&machine, usize::MAX, |_, _| {}));
+            let found = machine.look(0, "w/f").expect("is there").content;
+            let wrong = found.iter().zip(&model).position(|(a, b)| a != b);
+            assert!(
+                found == model,
+                "{kind:?}, seed {seed}, {crash:?}: {said:?}: mixed, {} bytes, {} expected, wrong from {wrong:?}",
+                found.len(),
+                model.len()
+            );
+        }
+    }
+}
+
+/// Of the sector that is cut the disk may have the state before the commit.
+#[test]
+fn of_a_file_that_an_outsider_cuts_since_nothing_is_lost_unsaid() {
+    for (seed, kind, crash) in [FsKind::Ext4, FsKind::Xfs, FsKind::Btrfs]
+        .into_iter()
+        .flat_map(|kind| Crash::WORST.into_iter().chain([Crash::Random; 20]).map(move |crash| (kind, crash)))
+        .enumerate()
+        .map(|(seed, (kind, crash))| (seed as u64, kind, crash))
+    {
+        let machine = machine(kind);
+        machine.plant(0, &[("w/f", Plant::File(&[b'o'; 1000]))]).expect("planting");
+        machine.settle();
+        let os = machine.spawn("owner");
+        run_process(&os, || write(&os, b"f", 0, &[b'1'; 400]).expect("commits")).expect("not killed");
+        let other = machine.outsider("other");
+        let f = other.open_path(0, "w/f", Open::ReadWrite).expect("opens");
+        other.truncate(&f, 30).expect("cuts");
+        drop(f);
+        machine.power_loss(crash, &mut fastrand::Rng::with_seed(seed));
+        let recovered = recover(&machine, usize::MAX, |_, _| {});
+        let found = machine.look(0, "w/f").expect("is there").content;
+        let first = found.first().copied();
+        let told = recovered.conflict_copies.iter().any(|copy| copy.aside.is_some());
+        assert!(first == Some(b'1') || told, "{kind:?}, {crash:?}: lost unsaid, {} bytes", found.len());
+    }
+}
