@@ -14,7 +14,10 @@ use crate::units;
 use crate::words::{put, shown};
 use serde_json::{json, Value};
 use std::collections::BTreeSet;
+use std::ffi::OsStr;
 use std::io::{BufRead, Write};
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
 use std::time::SystemTime;
 use systx_engine::domain::reports::Report;
 use systx_engine::domain::Domain;
@@ -234,6 +237,9 @@ pub fn recover(args: &Recover) -> Answer {
         value["awaited"] = awaited.iter().map(|one| one.id.0).collect();
         values.push(value);
     }
+    if !args.quiet {
+        out += &not_looked_at(&args.json.area)?;
+    }
     found.complain();
     if args.reload_units && finished > 0 {
         if let Err(why) = units::reload_if_changed(begun) {
@@ -244,6 +250,21 @@ pub fn recover(args: &Recover) -> Answer {
         out = format!("{}\n", json!({ "mounts": values, "failed": found.sentences() }));
     }
     Ok(Said { text: out, well: all_well })
+}
+
+/// Names areas on file systems that are mounted read-only, where nothing can be finished.
+fn not_looked_at(area: &Area) -> Result<String> {
+    let name = domains::area_name(area);
+    let has_area =
+        |point: &Vec<u8>| Path::new(OsStr::from_bytes(point)).join(OsStr::from_bytes(&name)).is_dir();
+    let points = domains::read_only()?.into_iter().filter(has_area);
+    let say = |point: Vec<u8>| {
+        format!(
+            "{}: mounted read-only, and so not looked at; mount it writable and recover again\n",
+            shown(&point)
+        )
+    };
+    Ok(points.map(say).collect())
 }
 
 /// Records a person's decision on a transaction whose other file systems are away; the recovery that follows

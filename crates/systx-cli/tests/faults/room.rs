@@ -3,7 +3,7 @@
 use super::machine::picture::{difference, picture};
 use super::machine::processes::traced;
 use super::machine::volume::{Quota, Volume};
-use super::machine::{code, err, have, must, out, run, shell};
+use super::machine::{code, err, have, must, out, run, shell, verb};
 use std::io::{Read, Write};
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -135,6 +135,9 @@ fn a_read_only_file_system_is_refused(dir: &Path) {
     let before = picture(&w.served);
     let output = shell(&w.served, "echo three > a");
     w.refused(&output, &before, &["read-only", "Read-only"]);
+    let told = out(&verb("recover", &[]));
+    let point = w.volume.point.to_string_lossy().into_owned();
+    assert!(told.lines().any(|line| line.contains(&point) && line.contains("read-only")), "{told}");
     must(Command::new("mount").args(["-o", "remount,rw"]).arg(&w.volume.point));
     w.works();
 }
