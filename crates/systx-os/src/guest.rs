@@ -261,7 +261,7 @@ through! {
         fn monotonic_ns() -> u64;
         fn random() -> u64;
         fn sees_all_owners() -> bool;
-        fn is_limited() -> bool;
+        fn is_limited(by: Limit) -> bool;
         fn lineage() -> u64;
         fn pid() -> u32;
         fn phase(phase: Phase);

@@ -306,9 +306,9 @@ pub trait Os: Clone + Send + Sync + 'static {
     fn sees_all_owners(&self) -> bool {
         true
     }
-    /// Returns true if this process lacks what another one of its user may have: one of root's capabilities that concern
-    /// owners, modes and contents, or files of any size. What the kernel refuses it says nothing of the object.
-    fn is_limited(&self) -> bool {
+    /// Returns true if this process lacks what another one of its user may have, so that what the kernel refuses it says
+    /// nothing of the object.
+    fn is_limited(&self, _by: Limit) -> bool {
         false
     }
     /// A number of this process that a forked child has not: one that was noted and is not the present one any more

@@ -405,3 +405,14 @@ pub enum LinkAtEnd {
     /// The link.
     Itself,
 }
+
+/// What a process may lack.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Limit {
+    /// One of root's capabilities that concern owners, modes and contents.
+    Rights,
+    /// That for attributes of the name spaces `trusted` and `security`.
+    Trusted,
+    /// Files of any size.
+    Size,
+}

@@ -6,7 +6,7 @@ use super::{Change, Commit, Number, Numbered, Part};
 use crate::domain::priority::PRIORITY_NS;
 use crate::domain::{take_priority, Contender, Domain, Held, Place, SlotInfo, SlotIx, SlotState};
 use crate::domain::{Until, Who};
-use crate::id::{Footprint, Lsn, ObjectId};
+use crate::id::{Footprint, ObjectId, Signature};
 use crate::invariant::invariant;
 use crate::mutant::{self, Mutant};
 use crate::outcome::{CommitError, Conflict, ConflictKind, Durability, Party, Waiting};
@@ -20,7 +20,16 @@ use tracing::debug_span;
 const ROUNDS_BEFORE_PRIORITY: u32 = 3;
 
 /// How often a checkpoint is tried that covers what is in the way, as another commit in flight may keep it from that.
-const COVER_TRIES: u32 = 3;
+const COVER_TRIES: u32 = 8;
+
+/// If a part meets an uncovered record.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Meets {
+    None,
+    One,
+    /// There were so many commits since that it is not known.
+    Perhaps,
+}
 
 /// The obstacle to a number.
 #[derive(Debug)]
@@ -125,8 +134,13 @@ impl<O: Os> Commit<'_, O> {
             if unsynced && !mutant::on(Mutant::NoV4) {
                 return Ok(Some(Obstacle::Unsynced { part: n }));
             }
-            if self.meets_a_record(n) {
-                return Ok(Some(Obstacle::Uncovered { part: n }));
+            match self.meets_a_record(n) {
+                Meets::One | Meets::Perhaps if part.tries_to_cover < COVER_TRIES => {
+                    return Ok(Some(Obstacle::Uncovered { part: n }));
+                }
+                // Public beside that record it could be lost: it is tried again when the log is free.
+                Meets::One => return Err(held_now(domain.shown(b""))),
+                Meets::Perhaps | Meets::None => {}
             }
             let body_at = part.change.as_ref().and_then(|change| change.body_at);
             let left = body_at.is_some_and(|at| at.segment < domain.log.end().segment);
@@ -137,20 +151,30 @@ impl<O: Os> Commit<'_, O> {
         Ok(None)
     }
 
-    /// Returns true if the redo of an uncovered record would meet what a part does, and could not tell.
-    fn meets_a_record(&self, n: usize) -> bool {
-        let Part { domain, change, tries_to_cover, .. } = &self.parts[n];
+    /// If the redo of an uncovered record would meet what a part does, and could not tell.
+    fn meets_a_record(&self, n: usize) -> Meets {
+        let Part { domain, change, .. } = &self.parts[n];
         let (recorded, covered) = (domain.table.on_disk().recorded(), domain.log.checkpointed());
-        let Some(change) = change.as_ref().filter(|_| recorded > covered) else { return false };
-        let asked = if self.is_recorded(n) { resized(change) } else { self.without_record(n) };
-        if asked.is_empty() || *tries_to_cover >= COVER_TRIES {
-            return false;
+        let Some(change) = change.as_ref().filter(|_| recorded > covered) else { return Meets::None };
+        let without = !self.is_recorded(n);
+        let asked = if without { self.without_record(n) } else { resized(change) };
+        if asked.is_empty() {
+            return Meets::None;
         }
-        let mut hit = false;
-        let overrun = domain.scan_ring(Lsn(covered.0 + 1), Lsn(recorded.0 + 1), |changed, _| {
-            hit |= asked.iter().any(|object| changed.may_contain(*object));
+        let meets = |changed: &Signature| {
+            let known = asked.iter().any(|object| changed.may_contain(*object));
+            known || without && change.body.names_one_of(changed)
+        };
+        let (mut hit, mut overrun) = (false, false);
+        domain.each_since(covered, recorded, |changed| match changed {
+            Some(changed) => hit |= meets(changed),
+            None => overrun = true,
         });
-        hit || overrun
+        match (hit, overrun) {
+            (true, _) => Meets::One,
+            (false, true) => Meets::Perhaps,
+            (false, false) => Meets::None,
+        }
     }
 
     /// A part without a record may put back what a record expects to find: all that it changes.
@@ -220,10 +244,11 @@ impl<O: Os> Commit<'_, O> {
             Obstacle::Uncovered { part } => {
                 let part = &mut self.parts[part];
                 part.tries_to_cover += 1;
-                // Where it fails, durable commits say so.
-                let _ = part.domain.cover(part.domain.table.on_disk().recorded());
-                let waited = part.domain.await_uncovered(self.facts.waiting);
-                waited.map_err(|error| failed("waiting for an earlier commit", error))?;
+                let covers = part.domain.await_uncovered(self.facts.waiting);
+                if covers.map_err(|error| failed("waiting for an earlier commit", error))? {
+                    // Where it fails, durable commits say so.
+                    let _ = part.domain.cover(part.domain.table.on_disk().recorded());
+                }
             }
             // The body is written again in the present segment: once the entry names it, the log is kept from there on.
             Obstacle::Left { part } => {
@@ -272,7 +297,9 @@ impl<O: Os> Commit<'_, O> {
                 table.on_disk().note_recorded(held.proof(), lsn);
             }
             // Before `next`, too: a refresh scans the ring up to there once, and would miss this filter.
-            table.ring().put(held.proof(), lsn, Who { tx, pid }, &part.footprint.changed());
+            let mut changed = part.footprint.changed();
+            part.change.iter().for_each(|change| changed.merge(&change.body.made()));
+            table.ring().put(held.proof(), lsn, Who { tx, pid }, &changed);
             if !mutant::on(Mutant::NextBeforeSlot) {
                 table.advance_next(held.proof());
             }

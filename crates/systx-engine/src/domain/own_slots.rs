@@ -1,5 +1,6 @@
 //! The slots of a domain as their owners and those who look at them use them.
 
+use super::layout::RING;
 use super::ring::{Scan, Who};
 use super::slots::{InFlight, SlotIx, SlotState};
 use super::Domain;
@@ -38,6 +39,17 @@ impl<O: Os> Domain<O> {
     pub(crate) fn scan_ring(&self, from: Lsn, to: Lsn, mut each: impl FnMut(&Signature, Who)) -> bool {
         let scan = self.table.ring().scan(from, to, |_, who, changed| each(changed, who));
         scan == Scan::Overrun
+    }
+
+    /// Hands out the signatures of commits behind `covered` up to `last`; `None`: some are not known any more.
+    pub(crate) fn each_since(&self, covered: Lsn, last: Lsn, mut each: impl FnMut(Option<&Signature>)) {
+        let kept = last.0.saturating_sub(RING as u64);
+        if kept > covered.0 {
+            each(None);
+        }
+        for lsn in covered.0.max(kept) + 1..=last.0 {
+            each(self.table.ring().get(Lsn(lsn)).as_ref().map(|(_, changed)| changed));
+        }
     }
 
     /// Leaves this process's entry active, and releases its waiters.

@@ -17,7 +17,7 @@ use crate::mutant::{self, Mutant};
 use crate::objects::{identify, slot_name};
 use crate::outcome::{ConflictCopy, ConflictCopyKind};
 use crate::record::{Act, Change, Patch, Source, Step, SECTOR_BYTES};
-use systx_os::{Errno, FileType, Handle, Open, Os, Result};
+use systx_os::{Errno, FileType, Handle, Limit, Open, Os, Result};
 
 /// Free space with which a refusal for lack of space is about the object and not about the disk, in bytes.
 const ROOM_BYTES: u64 = 4 << 20;
@@ -42,8 +42,16 @@ pub(super) fn set_aside_or_wait<O: Os>(
 /// Returns the meaning of the kernel's answer; `None`: it may pass.
 fn reason<O: Os>(site: &Site<'_, O>, step: &Step, error: Errno) -> Option<ConflictCopyKind> {
     // Its owner could do it, and so can the next process that has what that one had.
-    let by_rights = matches!(error, Errno::PERM | Errno::ACCESS | Errno::FBIG);
-    if by_rights && !site.is_own && site.os.is_limited() && !mutant::on(Mutant::RightsUnasked) {
+    let limit = match error {
+        Errno::PERM if sets_trusted(step) => Some(Limit::Trusted),
+        Errno::PERM | Errno::ACCESS => Some(Limit::Rights),
+        Errno::FBIG => Some(Limit::Size),
+        _ => None,
+    };
+    let lacks = limit.is_some_and(|limit| {
+        site.os.is_limited(limit) || limit == Limit::Trusted && site.os.is_limited(Limit::Rights)
+    });
+    if lacks && !site.is_own && !mutant::on(Mutant::RightsUnasked) {
         return None;
     }
     Some(match error {
@@ -64,6 +72,13 @@ fn reason<O: Os>(site: &Site<'_, O>, step: &Step, error: Errno) -> Option<Confli
 fn sets_xattr(step: &Step) -> bool {
     let Act::Attr { changes, .. } = &step.act else { return false };
     changes.iter().any(|change| matches!(change, Change::Xattr { new: Some(_), .. }))
+}
+
+/// Returns true if an attribute is set that root alone may set.
+fn sets_trusted(step: &Step) -> bool {
+    let Act::Attr { changes, .. } = &step.act else { return false };
+    let trusted = |name: &[u8]| name.starts_with(b"trusted.") || name.starts_with(b"security.");
+    changes.iter().any(|change| matches!(change, Change::Xattr { name, .. } if trusted(name)))
 }
 
 fn has_room<O: Os>(site: &Site<'_, O>) -> bool {

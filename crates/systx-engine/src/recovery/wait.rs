@@ -13,6 +13,9 @@ use tracing::{debug_span, trace};
 /// Wait this long (ns) before decoding the other commit's record to rule out a Bloom-filter false positive.
 /// Most commits finish sooner.
 pub(crate) const MOMENT_NS: u64 = 5_000_000;
+
+/// How long a commit is waited for that keeps a checkpoint back, before it is looked at again.
+const LOOK_NS: u64 = 50_000_000;
 /// A transaction in flight for which there is no point in waiting: its end may take any time.
 pub(crate) struct Stuck {
     /// Owner of the transaction.
@@ -129,18 +132,31 @@ impl<O: Os> Domain<O> {
         }
     }
 
-    /// Waits for the commits in flight that have a record which no checkpoint covers: they keep the next one from covering
-    /// those behind them.
-    pub(crate) fn await_uncovered(&self, waiting: Waiting) -> Result<()> {
+    /// Waits a moment for the commits in flight that keep a checkpoint from covering the last record. Returns true if there is
+    /// none any more.
+    pub(crate) fn await_uncovered(&self, waiting: Waiting) -> Result<bool> {
         let (recorded, covered) = (self.table.on_disk().recorded(), self.log.checkpointed());
         let slots: core::result::Result<Vec<_>, _> = self.table.slots().in_flight().collect();
+        let mut is_free = true;
         for slot in self.checked(slots)? {
-            if slot.info.lsn > covered && slot.info.lsn <= recorded {
-                // One that is stuck stays: then it is not waited for.
-                let _ = self.await_slot(slot.ix, None, waiting)?;
+            if slot.info.lsn <= covered || slot.info.lsn > recorded {
+                continue;
+            }
+            if slot.info.redo {
+                // A recovery could not finish it.
+                is_free = false;
+            } else if !self.alive(slot.info.owner) {
+                is_free &= self.await_slot(slot.ix, None, waiting)?.is_ok();
+            } else {
+                // It may be stopped, and shares nothing with ours, perhaps.
+                if waiting != Waiting::Never {
+                    self.table.slots().wait_change(slot.ix, slot.seen, LOOK_NS);
+                }
+                let now = self.checked(self.table.slots().read(slot.ix))?;
+                is_free &= now.is_none_or(|now| now.info.lsn != slot.info.lsn);
             }
         }
-        Ok(())
+        Ok(is_free)
     }
 
     /// Waits until any entry is free: a stopped owner of one holds up no more than the others do.

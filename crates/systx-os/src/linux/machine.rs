@@ -5,7 +5,7 @@ use rustix::rand::GetRandomFlags;
 use rustix::thread::Timespec;
 use std::sync::OnceLock;
 
-use crate::types::{Errno, Result, Timestamp};
+use crate::types::{Errno, Limit, Result, Timestamp};
 
 pub(super) fn boot_id() -> Result<[u8; 16]> {
     // A process does not live longer than its boot.
@@ -42,12 +42,17 @@ pub(super) fn maps_all_owners() -> bool {
 }
 
 /// Source: capabilities(7), setrlimit(2).
-pub(super) fn is_limited() -> bool {
+pub(super) fn is_limited(by: Limit) -> bool {
     use rustix::thread::CapabilitySet as Set;
-    let needed = Set::CHOWN | Set::DAC_OVERRIDE | Set::FOWNER | Set::FSETID;
-    let lacks = rustix::process::geteuid().is_root()
-        && !rustix::thread::capabilities(None).is_ok_and(|now| now.effective.contains(needed));
-    lacks || rustix::process::getrlimit(rustix::process::Resource::Fsize).current.is_some()
+    let lacks = |needed: Set| {
+        rustix::process::geteuid().is_root()
+            && !rustix::thread::capabilities(None).is_ok_and(|now| now.effective.contains(needed))
+    };
+    match by {
+        Limit::Rights => lacks(Set::CHOWN | Set::DAC_OVERRIDE | Set::FOWNER | Set::FSETID | Set::SETFCAP),
+        Limit::Trusted => lacks(Set::SYS_ADMIN),
+        Limit::Size => rustix::process::getrlimit(rustix::process::Resource::Fsize).current.is_some(),
+    }
 }
 
 pub(super) fn now() -> Timestamp {

@@ -326,8 +326,8 @@ impl Os for Linux {
     fn sees_all_owners(&self) -> bool {
         machine::maps_all_owners()
     }
-    fn is_limited(&self) -> bool {
-        machine::is_limited()
+    fn is_limited(&self, by: Limit) -> bool {
+        machine::is_limited(by)
     }
     fn lineage(&self) -> u64 {
         lineage::lineage()

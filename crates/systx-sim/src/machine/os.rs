@@ -1,7 +1,7 @@
 //! `impl Os for SimOs`: each method is one point and one call into the state.
 
 use systx_os::{
-    Dirent, Errno, Fallocate, FileType, FsInfo, FsKind, Handle, Lease, Open, Os, Rename, Result, Seek,
+    Dirent, Errno, Fallocate, FileType, FsInfo, FsKind, Handle, Lease, Limit, Open, Os, Rename, Result, Seek,
     SetXattr, Stat, StatFs, Timestamp, Writing,
 };
 
@@ -411,7 +411,7 @@ impl Os for SimOs {
         self.machine.lock().state.process(self.process).uid
     }
 
-    fn is_limited(&self) -> bool {
+    fn is_limited(&self, _by: Limit) -> bool {
         self.machine.lock().state.process(self.process).limited
     }
 

@@ -742,3 +742,53 @@ fn of_a_file_that_an_outsider_cuts_since_nothing_is_lost_unsaid() {
         assert!(first == Some(b'1') || told, "{kind:?}, {crash:?}: lost unsaid, {} bytes", found.len());
     }
 }
+
+/// A record that can't be finished holds the log. Who would put back what a record behind it expects, or cuts what that one
+/// changed, is in conflict; others go on.
+#[test]
+fn a_log_that_is_held_back_keeps_only_those_from_committing_whose_commit_could_be_lost() {
+    let machine = machine(FsKind::Ext4);
+    let files = [("w/f", Plant::File(b"A")), ("w/g", Plant::File(b"X")), ("w/h", Plant::File(b"h"))];
+    machine.plant(0, &files).expect("planting");
+    machine.settle();
+    let os = machine.spawn("owner");
+    let owns = |t: &mut Transaction<SimOs>, w| {
+        let (h, _) = t.lookup(w, b"h")?.expect("it is there");
+        t.setattr(h, &SetAttr { uid: Some(5), ..SetAttr::default() }).map(drop)
+    };
+    run_process(&os, || change(&open(&os).expect("opens"), owns).expect("commits")).expect("not killed");
+    os.exit();
+    machine.power_loss(Crash::NothingUnsynced, &mut fastrand::Rng::with_seed(1));
+    let (call, effect) = (Some(Call::Chown), Effect::Fail(Errno::IO));
+    machine.fault(Fault { process: None, call, skip: 0, times: u64::MAX, effect });
+    let os = machine.spawn("after");
+    run_process(&os, || {
+        let domain = open(&os).expect("opens");
+        let held = domain.finish_in_flight().expect("tries");
+        assert_eq!(held.unfinished.len(), 1, "{held:?}");
+        let commit = |durability, name: &[u8], bytes: &[u8], size| {
+            let options = Options { durability, ..Options::default() };
+            let mut t = Transaction::begin(os.clone(), vec![domain.clone()], options).expect("begins");
+            let root = t.root(0);
+            let (w, _) = t.lookup(root, b"w").expect("works").expect("is there");
+            let (f, _) = t.lookup(w, name).expect("works").expect("is there");
+            t.setattr(f, &SetAttr { size: Some(size), ..SetAttr::default() }).expect("works");
+            t.open(f, Access::Write, false).expect("works");
+            t.write_at(f, bytes, 0).expect("works");
+            t.close(f);
+            t.commit().map(drop)
+        };
+        let refused = |ended: Result<(), CommitError>| matches!(ended, Err(CommitError::Conflict(_)));
+        commit(Durability::Durable, b"f", b"BBBB", 0).expect("commits");
+        commit(Durability::Durable, b"f", b"CCCCC", 4).expect("grows on");
+        let cut = commit(Durability::Durable, b"f", b"D", 0);
+        let told = format!("a cut over a record: {cut:?}");
+        assert!(refused(cut), "{told}");
+        assert!(refused(commit(Durability::None, b"f", b"A", 5)), "without a record, over one");
+        commit(Durability::None, b"g", b"Y", 1).expect("touches nothing of a record");
+        machine.clear_plans();
+        domain.finish_in_flight().expect("finishes");
+        commit(Durability::Durable, b"f", b"D", 0).expect("the log is free");
+    })
+    .expect("not killed");
+}
