@@ -177,12 +177,16 @@ impl<O: Os> Commit<'_, O> {
         }
     }
 
-    /// A part without a record may put back what a record expects to find: all that it changes.
+    /// A part without a record may put back what a record expects to find: all that it changes, but for the listings of
+    /// directories, as their names tell by themselves.
     fn without_record(&self, n: usize) -> Vec<ObjectId> {
-        let Part { objects, .. } = &self.parts[n];
-        let left_out = mutant::on(Mutant::RecordsOverwritten);
-        let changed = objects.written.iter().chain(&objects.commuting);
-        changed.copied().filter(|_| !left_out).collect()
+        let Part { objects, change, .. } = &self.parts[n];
+        if mutant::on(Mutant::RecordsOverwritten) {
+            return Vec::new();
+        }
+        let steps = change.iter().flat_map(|change| &change.body.steps);
+        let files = steps.filter_map(|step| step.act.patch()).map(|patch| ObjectId::data(&patch.file));
+        objects.written.iter().copied().chain(files).collect()
     }
 
     /// V3. Everything that is written was looked at, so R covers W, but for files that are appended to unseen.
@@ -247,7 +251,10 @@ impl<O: Os> Commit<'_, O> {
                 let covers = part.domain.await_uncovered(self.facts.waiting);
                 if covers.map_err(|error| failed("waiting for an earlier commit", error))? {
                     // Where it fails, durable commits say so.
-                    let _ = part.domain.cover(part.domain.table.on_disk().recorded());
+                    let covered = part.domain.cover(part.domain.table.on_disk().recorded());
+                    // It may have waited for long for another process's.
+                    part.tries_to_cover +=
+                        if covered.is_ok_and(|covered| covered) { 0 } else { COVER_TRIES / 2 };
                 }
             }
             // The body is written again in the present segment: once the entry names it, the log is kept from there on.
@@ -299,7 +306,7 @@ impl<O: Os> Commit<'_, O> {
             // Before `next`, too: a refresh scans the ring up to there once, and would miss this filter.
             let mut changed = part.footprint.changed();
             part.change.iter().for_each(|change| changed.merge(&change.body.made()));
-            table.ring().put(held.proof(), lsn, Who { tx, pid }, &changed);
+            table.ring().put(held.proof(), lsn, Who { tx, pid, recorded: durable }, &changed);
             if !mutant::on(Mutant::NextBeforeSlot) {
                 table.advance_next(held.proof());
             }

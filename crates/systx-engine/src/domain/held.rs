@@ -39,7 +39,7 @@ impl<O: Os> Domain<O> {
             let slot = self.checked(slot)?;
             let next = self.table.next();
             if slot.info.lsn == next && !mutant::on(Mutant::NextNotRaised) {
-                let who = Who { tx: slot.info.tx, pid: slot.info.pid };
+                let who = Who { tx: slot.info.tx, pid: slot.info.pid, recorded: slot.info.durable };
                 self.table.ring().put(held.proof(), next, who, &slot.info.footprint.changed());
                 self.table.advance_next(held.proof());
             } else if slot.info.lsn > next {

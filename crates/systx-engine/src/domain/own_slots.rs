@@ -41,14 +41,19 @@ impl<O: Os> Domain<O> {
         scan == Scan::Overrun
     }
 
-    /// Hands out the signatures of commits behind `covered` up to `last`; `None`: some are not known any more.
+    /// Hands out the signatures of commits with a record, behind `covered` up to `last`; `None`: some are not known any
+    /// more.
     pub(crate) fn each_since(&self, covered: Lsn, last: Lsn, mut each: impl FnMut(Option<&Signature>)) {
         let kept = last.0.saturating_sub(RING as u64);
         if kept > covered.0 {
             each(None);
         }
         for lsn in covered.0.max(kept) + 1..=last.0 {
-            each(self.table.ring().get(Lsn(lsn)).as_ref().map(|(_, changed)| changed));
+            match self.table.ring().get(Lsn(lsn)) {
+                Some((who, changed)) if who.recorded => each(Some(&changed)),
+                Some(_) => {}
+                None => each(None),
+            }
         }
     }
 

@@ -27,7 +27,12 @@ pub struct Who {
     pub tx: TxId,
     /// Process, for messages.
     pub pid: u32,
+    /// It has a record.
+    pub recorded: bool,
 }
+
+/// Set beside the process of a commit that has a record.
+const RECORDED: u64 = 1 << 32;
 
 /// How a scan ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -70,7 +75,8 @@ impl<'m, M: Words> Ring<'m, M> {
         let at = self.entry(lsn);
         self.mem.store(at, 0, Ordering::Release);
         self.mem.store(at + 1, who.tx.0, Ordering::Release);
-        self.mem.store(at + 2, u64::from(who.pid), Ordering::Release);
+        let recorded = if who.recorded { RECORDED } else { 0 };
+        self.mem.store(at + 2, u64::from(who.pid) | recorded, Ordering::Release);
         store_signature(self.mem, at + 8, changed);
         self.mem.store(at, lsn.0, Ordering::Release);
     }
@@ -98,8 +104,9 @@ impl<'m, M: Words> Ring<'m, M> {
             return None;
         }
         let tx = TxId(self.mem.load(at + 1, Ordering::Acquire));
-        let pid = self.mem.load(at + 2, Ordering::Acquire) as u32;
+        let word = self.mem.load(at + 2, Ordering::Acquire);
+        let (pid, recorded) = (word as u32, word & RECORDED != 0);
         let changed = load_signature(self.mem, at + 8);
-        (self.mem.load(at, Ordering::Acquire) == lsn.0).then_some((Who { tx, pid }, changed))
+        (self.mem.load(at, Ordering::Acquire) == lsn.0).then_some((Who { tx, pid, recorded }, changed))
     }
 }

@@ -152,6 +152,10 @@ impl<O: Os> Workset<O> {
         }
         let Some(ix) = found else { return Ok(()) };
         if self.object(ix).kind == FileType::Directory {
+            if self.is_within(dir, ix) {
+                // It was above before: those in between have moved, too, and are met again where they are.
+                self.forget_way(dir, ix);
+            }
             // It was moved here.
             for (parent, old) in self.object(ix).names.clone() {
                 self.unname(parent, &old);
@@ -163,6 +167,18 @@ impl<O: Os> Workset<O> {
         let last = names.len() - 1;
         names.swap(0, last);
         Ok(())
+    }
+
+    /// Forgets the names by which a directory stands below another one.
+    fn forget_way(&mut self, dir: Ix, above: Ix) {
+        let mut at = dir;
+        while at != above {
+            let Some((parent, _)) = self.object(at).names.first().cloned() else { return };
+            for (parent, name) in self.object(at).names.clone() {
+                self.unname(parent, &name);
+            }
+            at = parent;
+        }
     }
 
     /// The node of an object in a shared directory. One that has no name that is known may be met again.

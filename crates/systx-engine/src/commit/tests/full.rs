@@ -41,7 +41,12 @@ fn who_finds_all_slots_taken_waits(seed: u64, kind: Kind, durability: Durability
                 let (durable, multi_domain, redo) = (false, false, false);
                 let info = SlotInfo { lsn, tx, owner, pid, durable, multi_domain, redo, body, footprint };
                 table.slots().fill(held.proof(), slot, &info, SlotState::Validated).expect("is free");
-                table.ring().put(held.proof(), lsn, Who { tx, pid }, &Footprint::EMPTY.changed());
+                table.ring().put(
+                    held.proof(),
+                    lsn,
+                    Who { tx, pid, recorded: false },
+                    &Footprint::EMPTY.changed(),
+                );
                 table.advance_next(held.proof());
                 slot
             })

@@ -303,7 +303,7 @@ fn crowd(os: &SimOs, set: &Setting) {
             table.slots().fill(held.proof(), slot, &info, SlotState::Validated).expect("is free");
             slots.push(slot);
         }
-        table.ring().put(held.proof(), lsn, Who { tx, pid }, &Footprint::EMPTY.changed());
+        table.ring().put(held.proof(), lsn, Who { tx, pid, recorded: false }, &Footprint::EMPTY.changed());
         table.advance_next(held.proof());
     };
     (0..set.crowd).for_each(|_| number(true));

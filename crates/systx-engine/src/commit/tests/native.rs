@@ -143,3 +143,33 @@ fn what_processes_made_by_themselves_is_listed_also_of_a_commit_that_failed() {
     })
     .expect("not killed");
 }
+
+/// A directory that was above another one comes to be below it.
+#[test]
+fn directories_that_processes_turn_upside_down_are_found_where_they_are() {
+    let machine = machine(FsKind::Ext4);
+    let os = machine.spawn("owner");
+    run_process(&os, || {
+        let (mut t, w) = begin(&os);
+        let (n, _) = t.mkdir(w, b"n", 0o755, ROOT).expect("works");
+        let dir = t.share(n).expect("works").expect("a new directory");
+        let open =
+            |at: &<SimOs as Os>::Fd, name: &[u8]| os.open(at, name, systx_os::Open::Path).expect("opens");
+        os.mkdir(&dir, b"a", 0o755).expect("works");
+        let a_itself = open(&dir, b"a");
+        os.mkdir(&a_itself, b"b", 0o755).expect("works");
+        let (a, _) = t.lookup(n, b"a").expect("works").expect("is there");
+        let (b, _) = t.lookup(a, b"b").expect("works").expect("is there");
+        // It is open from here on, as a working directory is.
+        assert_eq!(t.lookup(b, b"none"), Ok(None));
+        os.rename((&a_itself, b"b"), (&dir, b"x"), Rename::NoReplace).expect("works");
+        os.rename((&dir, b"a"), (&open(&dir, b"x"), b"a"), Rename::NoReplace).expect("works");
+        assert_eq!(t.lookup(b, b"a").expect("works").map(|found| found.0), Some(a));
+        t.leave(n);
+        assert_eq!(t.lookup(n, b"x").expect("works").map(|found| found.0), Some(b));
+        assert_eq!(t.changes().expect("works").len(), 3);
+        t.commit().expect("commits");
+    })
+    .expect("not killed");
+    assert!(machine.look(0, "w/n/x/a").is_some());
+}

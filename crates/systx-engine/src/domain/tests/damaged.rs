@@ -151,7 +151,7 @@ fn a_ring_entry_that_is_gone_or_damaged_is_an_overrun() {
     let mem = Plain::new(WORDS);
     let ring = Ring::new(&mem);
     let lock = locked(&mem);
-    let who = Who { tx: TxId(3), pid: 4 };
+    let who = Who { tx: TxId(3), pid: 4, recorded: false };
     let last = RING as u64 + 5;
     (1..=last).for_each(|n| ring.put(&lock, Lsn(n), who, &signature_of(n)));
     let scan = |from, to| ring.scan(Lsn(from), Lsn(to), |lsn, _, s| assert_eq!(*s, signature_of(lsn.0)));

@@ -226,7 +226,7 @@ fn ring_with(faults: Faults) {
             for _ in 0..2 {
                 let locked = lock(&*model, &model, OwnerIx(n));
                 let lsn = model.load(NEXT, Ordering::Acquire);
-                let who = Who { tx: TxId(lsn), pid: lsn as u32 };
+                let who = Who { tx: TxId(lsn), pid: lsn as u32, recorded: lsn % 2 == 0 };
                 Ring::at(&*model, BASE, RING).put(&locked, Lsn(lsn), who, &signature_of(lsn));
                 model.store(NEXT, lsn + 1, Ordering::Release);
                 unlock(&*model, locked);
@@ -301,7 +301,7 @@ fn half_commits_are_not_seen(order: Order) {
                 next();
             }
             let seen = slots.fill(&locked, ix, &info, SlotState::Validated).unwrap();
-            ring.put(&locked, lsn, Who { tx: info.tx, pid: info.pid }, &changed);
+            ring.put(&locked, lsn, Who { tx: info.tx, pid: info.pid, recorded: false }, &changed);
             if order == Order::SlotThenNext {
                 next();
             }
