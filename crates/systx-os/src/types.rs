@@ -406,7 +406,7 @@ pub enum LinkAtEnd {
     Itself,
 }
 
-/// What a process may lack.
+/// A right or resource that a process may lack.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Limit {
     /// One of root's capabilities that concern owners, modes and contents.

@@ -230,7 +230,7 @@ impl<O: Os> Note<O> {
         Ok(Note { at: Some((tx, name_of_step(body, n))) })
     }
 
-    /// What a recovery before this one has noted.
+    /// The rights that a recovery before this one has noted.
     fn read(&self, os: &O) -> Result<Option<Rights>> {
         let Some((tx, name)) = &self.at else { return Ok(None) };
         let Some(fd) = os.open_if_there(tx, name, Open::Read)? else { return Ok(None) };

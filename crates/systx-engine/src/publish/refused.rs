@@ -41,7 +41,7 @@ pub(super) fn set_aside_or_wait<O: Os>(
 
 /// Returns the meaning of the kernel's answer; `None`: it may pass.
 fn reason<O: Os>(site: &Site<'_, O>, step: &Step, error: Errno) -> Option<ConflictCopyKind> {
-    // Its owner could do it, and so can the next process that has what that one had.
+    // The owner could do it, and so can the next process that has what that one had.
     let limit = match error {
         Errno::PERM if sets_trusted(step) => Some(Limit::Trusted),
         Errno::PERM | Errno::ACCESS => Some(Limit::Rights),

@@ -95,7 +95,7 @@ impl<O: Os> Workset<O> {
             return Ok(());
         }
         let mut next = 1;
-        // What is met on the way comes behind.
+        // Nodes that are met on the way come behind.
         while let Some(ix) = Ix::new(next).filter(|ix| ix.get() as usize <= self.nodes.len()) {
             self.read_names(ix)?;
             next += 1;
@@ -212,7 +212,7 @@ impl<O: Os> Workset<O> {
         }
     }
 
-    /// What has got a name in a shared directory is shared as well, with all that is known below it.
+    /// A directory that has got a name in a shared one is shared as well, with all that is known below it.
     pub(super) fn share_below(&mut self, ix: Ix, native: Native) {
         let mut below = vec![ix];
         while let Some(ix) = below.pop() {

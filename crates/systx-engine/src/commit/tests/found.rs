@@ -290,7 +290,7 @@ fn an_outsiders_write_to_what_one_of_many_cuts_takes_off_is_kept() {
         let commits = Arc::new(AtomicBool::new(false));
         let begins = commits.clone();
         machine.set_hook(move |_, info| {
-            // What is staged is none of the commit's cuts.
+            // Staged objects are cut, too, which is none of the commit's cuts.
             let counts = begins.load(Ordering::Relaxed) && info.call == Call::Truncate;
             if info.process != owner || !counts {
                 return;
