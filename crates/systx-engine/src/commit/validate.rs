@@ -135,12 +135,12 @@ impl<O: Os> Commit<'_, O> {
                 return Ok(Some(Obstacle::Unsynced { part: n }));
             }
             match self.meets_a_record(n) {
-                Meets::One | Meets::Perhaps if part.tries_to_cover < COVER_TRIES => {
+                Meets::One | Meets::Perhaps if part.tries_to_cover < self.cover_tries(n) => {
                     return Ok(Some(Obstacle::Uncovered { part: n }));
                 }
                 // Public beside that record it could be lost: it is tried again when the log is free.
-                Meets::One => return Err(held_now(domain.shown(b""))),
-                Meets::Perhaps | Meets::None => {}
+                Meets::One if self.is_recorded(n) => return Err(held_now(domain.shown(b""))),
+                Meets::One | Meets::Perhaps | Meets::None => {}
             }
             let body_at = part.change.as_ref().and_then(|change| change.body_at);
             let left = body_at.is_some_and(|at| at.segment < domain.log.end().segment);
@@ -174,6 +174,15 @@ impl<O: Os> Commit<'_, O> {
             (true, _) => Meets::One,
             (false, true) => Meets::Perhaps,
             (false, false) => Meets::None,
+        }
+    }
+
+    /// One without a record, which promises nothing, is not kept waiting by a busy log.
+    fn cover_tries(&self, n: usize) -> u32 {
+        if self.is_recorded(n) {
+            COVER_TRIES
+        } else {
+            1
         }
     }
 
