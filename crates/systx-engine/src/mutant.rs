@@ -73,7 +73,7 @@ mutants! {
     RightsUnasked,
     /// A commit without a record changes what an uncovered one says.
     RecordsOverwritten,
-    /// What processes have made by themselves in a directory that they share is not looked for.
+    /// Verbs don't look at the disk for names that processes have made in a shared directory.
     SharedNotLookedAt,
     /// Objects of the committed tree come into directories that processes share.
     CommittedShared,

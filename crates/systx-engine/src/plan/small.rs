@@ -16,7 +16,7 @@ use systx_os::{Errno, FileType, FsKind, Open, Os};
 /// Most bytes of theirs.
 const SMALL_BYTES_MAX: u64 = 64 << 10;
 
-/// The files below a directory that was not read: more than are synced one by one.
+/// Stands for the unknown number of files below an unread directory. It is above the bound for single syncs.
 const UNKNOWN_FILES: u64 = 1 << 32;
 
 pub(super) fn plan_small<O: Os>(workset: &mut Workset<O>, diff: &Diff, draft: &mut Draft<O>) -> Verb<()> {

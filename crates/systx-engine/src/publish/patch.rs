@@ -94,7 +94,7 @@ pub(super) fn patch<O: Os>(site: &mut Site<'_, O>, n: usize, step: &Step, patch:
     if theirs && !redo {
         site.report(step, None, ConflictCopyKind::ContentsLeft);
     } else if may_lack && !mutant::on(Mutant::CutByOthersUnsaid) {
-        refused::keep_patch(site, n, step, patch)?;
+        refused::keep_patch(site, n, step, patch, ConflictCopyKind::ContentsLeft)?;
     }
     Ok(())
 }

@@ -215,7 +215,7 @@ fn restore<O: Os>(os: &O, note: &Note<O>, found: &O::Fd, small: &Small) -> Resul
     Ok(restored)
 }
 
-/// The note that a recovery is writing a file's contents, `tx/<id>-<nonce>.<step>`: the rights that the file had. Its
+/// The note `tx/<id>-<nonce>.<step>` says that a recovery is writing a file's contents, and holds the file's rights. Its
 /// writes move the modification time, and a power loss or a kill may leave that and not the bytes: without a note the
 /// next recovery would take both for an outsider's.
 struct Note<O: Os> {

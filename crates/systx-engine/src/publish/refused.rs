@@ -41,7 +41,7 @@ pub(super) fn set_aside_or_wait<O: Os>(
 
 /// Returns the meaning of the kernel's answer; `None`: it may pass.
 fn reason<O: Os>(site: &Site<'_, O>, step: &Step, error: Errno) -> Option<ConflictCopyKind> {
-    // The owner could do it, and so can the next process that has what that one had.
+    // The committer had these rights. A later recovery that has them, too, can take the step.
     let limit = match error {
         Errno::PERM if sets_trusted(step) => Some(Limit::Trusted),
         Errno::PERM | Errno::ACCESS => Some(Limit::Rights),
@@ -144,7 +144,7 @@ fn set_aside<O: Os>(site: &mut Site<'_, O>, n: usize, step: &Step, why: Conflict
                 return site.set_aside(step, why);
             }
         }
-        Act::Patch(patch) => keep_patch_for(site, n, step, patch, why)?,
+        Act::Patch(patch) => keep_patch(site, n, step, patch, why)?,
         Act::Attr { .. } => site.report(step, None, why),
     }
     Ok(())
@@ -271,23 +271,18 @@ pub(super) fn keep_bytes<O: Os>(
     Ok(())
 }
 
-/// Keeps the bytes of a patch that another process has cut off, or a power loss has taken.
-pub(super) fn keep_patch<O: Os>(site: &mut Site<'_, O>, n: usize, step: &Step, patch: &Patch) -> Result<()> {
-    if in_slot(patch) {
-        // They stay in their entry until a checkpoint.
-        site.report(step, None, ConflictCopyKind::ContentsLeft);
-        return Ok(());
-    }
-    keep_patch_for(site, n, step, patch, ConflictCopyKind::ContentsLeft)
-}
-
-fn keep_patch_for<O: Os>(
+/// Keeps the bytes of a patch, whose file stays as it is. Those in a slot stay in their entry until a checkpoint.
+pub(super) fn keep_patch<O: Os>(
     site: &mut Site<'_, O>,
     n: usize,
     step: &Step,
     patch: &Patch,
     why: ConflictCopyKind,
 ) -> Result<()> {
+    if in_slot(patch) {
+        site.report(step, None, why);
+        return Ok(());
+    }
     keep_bytes(site, n, step, why, |os, fd| write_patch(os, fd, patch))
 }
 

@@ -11,6 +11,7 @@
 
 use super::node::{Native, Object};
 use super::Workset;
+use crate::facts::Name;
 use crate::mutant::{self, Mutant};
 use crate::outcome::Verb;
 use crate::workset::node::{Ix, Reach, NO_SLOT};
@@ -79,7 +80,7 @@ impl<O: Os> Workset<O> {
         }
         let fd = self.staged_dir(dir)?;
         let listed = self.os.read_dir(&fd)?;
-        let known = self.object(dir).dir.iter().flat_map(|d| d.names.keys().cloned()).collect::<Vec<_>>();
+        let known = self.known_names(dir);
         for name in known.iter().map(|name| &name[..]).chain(listed.iter().map(|entry| &entry.name[..])) {
             self.look_at_shared(dir, name)?;
         }
@@ -87,6 +88,10 @@ impl<O: Os> Workset<O> {
             self.set_native(dir, Native::No);
         }
         Ok(())
+    }
+
+    fn known_names(&self, dir: Ix) -> Vec<Name> {
+        self.object(dir).dir.iter().flat_map(|d| d.names.keys().cloned()).collect()
     }
 
     /// Reads all that processes have made by themselves, for whoever wants to know of every object.
@@ -112,8 +117,7 @@ impl<O: Os> Workset<O> {
         let unread: Vec<_> = self.all().filter(|ix| self.native(*ix) != Native::No).collect();
         for dir in unread {
             self.set_native(dir, Native::Left);
-            let known: Vec<_> = self.object(dir).dir.iter().flat_map(|d| d.names.keys().cloned()).collect();
-            known.iter().for_each(|name| self.unname(dir, name));
+            self.known_names(dir).iter().for_each(|name| self.unname(dir, name));
         }
     }
 
@@ -181,7 +185,7 @@ impl<O: Os> Workset<O> {
         }
     }
 
-    /// The node of an object in a shared directory. One that has no name that is known may be met again.
+    /// The node of an object in a shared directory: the one that stood for it before, if it was met already.
     fn native_node(&mut self, dir: Ix, known: Option<Ix>, stat: &Stat, handle: Handle) -> Verb<Ix> {
         let mount = self.object(dir).mount;
         let ix = match self.linked.get(&(mount, handle)) {

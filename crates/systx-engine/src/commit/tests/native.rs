@@ -4,8 +4,9 @@ use super::stuck::{change, ROOT};
 use super::world::*;
 use crate::outcome::{Options, VerbError};
 use crate::transaction::{Node, Transaction};
+use std::sync::Arc;
 use systx_os::{Errno, FsKind, Os, Rename};
-use systx_sim::machine::{run_process, Crash, Machine, Plant, SimOs};
+use systx_sim::machine::{run_process, Crash, Machine, Plant, SimFd, SimOs};
 
 fn begin(os: &SimOs) -> (Transaction<SimOs>, Node) {
     let domain = open(os).expect("opens");
@@ -15,10 +16,15 @@ fn begin(os: &SimOs) -> (Transaction<SimOs>, Node) {
     (t, w)
 }
 
-/// Makes a directory `n`, and a file `inner/file` in it as a process does that asks no verb.
-fn share(os: &SimOs, t: &mut Transaction<SimOs>, w: Node) -> Result<Node, VerbError> {
+/// Makes a directory `n`, and shares it.
+fn shared(t: &mut Transaction<SimOs>, w: Node) -> Result<(Node, Arc<SimFd>), VerbError> {
     let (n, _) = t.mkdir(w, b"n", 0o755, ROOT)?;
-    let dir = t.share(n)?.expect("a new directory");
+    Ok((n, t.share(n)?.expect("a new directory")))
+}
+
+/// Makes that, and a file `inner/file` in it as a process does that asks no verb.
+fn share(os: &SimOs, t: &mut Transaction<SimOs>, w: Node) -> Result<Node, VerbError> {
+    let (n, dir) = shared(t, w)?;
     os.mkdir(&dir, b"inner", 0o755)?;
     let inner = os.open(&dir, b"inner", systx_os::Open::Path)?;
     os.pwrite(&os.create(&inner, b"file", 0o644)?, b"bytes", 0)?;
@@ -65,8 +71,7 @@ fn verbs_find_what_processes_make_move_and_take_by_themselves() {
     let os = machine.spawn("owner");
     run_process(&os, || {
         let (mut t, w) = begin(&os);
-        let (n, _) = t.mkdir(w, b"n", 0o755, ROOT).expect("works");
-        let dir = t.share(n).expect("works").expect("a new directory");
+        let (n, dir) = shared(&mut t, w).expect("works");
         assert!(t.is_shared(n) && t.share(n).expect("works").is_none());
         assert_eq!(t.lookup(n, b"a"), Ok(None));
         os.create(&dir, b"a", 0o644).expect("works");
@@ -151,8 +156,7 @@ fn directories_that_processes_turn_upside_down_are_found_where_they_are() {
     let os = machine.spawn("owner");
     run_process(&os, || {
         let (mut t, w) = begin(&os);
-        let (n, _) = t.mkdir(w, b"n", 0o755, ROOT).expect("works");
-        let dir = t.share(n).expect("works").expect("a new directory");
+        let (n, dir) = shared(&mut t, w).expect("works");
         let open =
             |at: &<SimOs as Os>::Fd, name: &[u8]| os.open(at, name, systx_os::Open::Path).expect("opens");
         os.mkdir(&dir, b"a", 0o755).expect("works");

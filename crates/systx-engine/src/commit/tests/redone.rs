@@ -585,7 +585,7 @@ fn a_file_that_grew_by_a_hole_and_is_written_anew_since_stays_so() {
     }
 }
 
-/// The disk may have the new size, and of the sector that is cut the oldest bytes.
+/// After the crash the file may have its new size, and its last sector the oldest bytes.
 #[test]
 fn a_file_that_is_cut_within_a_sector_of_a_record_before_has_the_last_contents() {
     let anew = |os: &SimOs, bytes: &[u8]| {
