@@ -63,6 +63,10 @@ mutants! {
     ChainsOfFiles,
     /// A file that another process has cut is left, and what it may lack is dropped.
     CutByOthersUnsaid,
+    /// A redo judges the last sector of a file as the record leaves it by its front, whatever is behind.
+    SectorsJudgedInPart,
+    /// A file gets power over bytes that a record before has, and that others may have put back.
+    PowerOverRecord,
     /// A file is cut that only a record before has.
     CutOverRecord,
     /// A file grows that only a record before has cut.

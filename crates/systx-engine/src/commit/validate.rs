@@ -10,10 +10,10 @@ use crate::id::{Footprint, ObjectId, Signature};
 use crate::invariant::invariant;
 use crate::mutant::{self, Mutant};
 use crate::outcome::{CommitError, Conflict, ConflictKind, Durability, Party, Waiting};
-use crate::record::Patch;
+use crate::record::{Act, Patch, Step};
 use std::cmp::Ordering;
 use std::sync::Arc;
-use systx_os::{Errno, Os};
+use systx_os::{Errno, Handle, Os};
 use tracing::debug_span;
 
 /// After so many lost rounds a transaction asks for priority, and again after as many.
@@ -157,13 +157,14 @@ impl<O: Os> Commit<'_, O> {
         let (recorded, covered) = (domain.table.on_disk().recorded(), domain.log.checkpointed());
         let Some(change) = change.as_ref().filter(|_| recorded > covered) else { return Meets::None };
         let without = !self.is_recorded(n);
-        let asked = if without { self.without_record(n) } else { resized(change) };
+        let asked = if without { self.without_record(n) } else { unlike_before(change) };
         if asked.is_empty() {
             return Meets::None;
         }
+        let moved = without && moves_a_directory(domain, change);
         let meets = |changed: &Signature| {
             let known = asked.iter().any(|object| changed.may_contain(*object));
-            known || without && change.body.names_one_of(changed)
+            known || without && (moved || change.body.names_one_of(changed))
         };
         let (mut hit, mut overrun) = (false, false);
         domain.each_since(covered, recorded, |changed| match changed {
@@ -186,16 +187,25 @@ impl<O: Os> Commit<'_, O> {
         }
     }
 
-    /// A part without a record may put back what a record expects to find: all that it changes, but for the listings of
-    /// directories, as their names tell by themselves.
+    /// A part without a record may put back what a record expects to find, or take it away: all that it changes, but for
+    /// the listings of directories, as their names tell by themselves.
     fn without_record(&self, n: usize) -> Vec<ObjectId> {
         let Part { objects, change, .. } = &self.parts[n];
         if mutant::on(Mutant::RecordsOverwritten) {
             return Vec::new();
         }
-        let steps = change.iter().flat_map(|change| &change.body.steps);
-        let files = steps.filter_map(|step| step.act.patch()).map(|patch| ObjectId::data(&patch.file));
-        objects.written.iter().copied().chain(files).collect()
+        let mut asked = objects.written.clone();
+        for step in change.iter().flat_map(|change| &change.body.steps) {
+            match &step.act {
+                Act::Patch(patch) => asked.push(ObjectId::data(&patch.file)),
+                Act::Take { before, .. } => asked.extend(contents(before)),
+                Act::Remove { before, tree, .. } | Act::Replace { before, tree, .. } => {
+                    asked.extend(tree.iter().chain([before]).flat_map(contents));
+                }
+                Act::Place { .. } | Act::Link { .. } | Act::Attr { .. } => {}
+            }
+        }
+        asked
     }
 
     /// V3. Everything that is written was looked at, so R covers W, but for files that are appended to unseen.
@@ -332,6 +342,11 @@ impl<O: Os> Commit<'_, O> {
     }
 }
 
+/// Bytes and attributes of an object, which records change.
+fn contents(object: &Handle) -> [ObjectId; 2] {
+    [ObjectId::data(object), ObjectId::attr(object)]
+}
+
 /// The end of a transaction that does not wait.
 fn held_now(path: Vec<u8>) -> CommitError {
     CommitError::Conflict(Box::new(Conflict { path, what: ConflictKind::HeldNow, with: Party::Unknown }))
@@ -341,14 +356,29 @@ pub(super) fn failed(doing: &'static str, error: Errno) -> CommitError {
     CommitError::Failed { doing, path: Vec::new(), error }
 }
 
+/// A directory that is moved, where a redo goes by paths: it would find nothing below.
+fn moves_a_directory<O: Os>(domain: &Domain<O>, change: &Change<O>) -> bool {
+    let is_moved = |step: &Step| matches!(step.act, Act::Take { directory: true, .. });
+    !domain.info.open_by_handle && change.body.steps.iter().any(is_moved)
+}
+
 /// A file that is cut: a redo can't bring back what a record before has written into the sector of the new end, as the disk
 /// may have a part of the sector in its oldest state. And one that grows after it was cut: a redo of the cut finds a size
 /// that is neither, and behind the cut what it has cut off.
-fn resized<O: Os>(change: &Change<O>) -> Vec<ObjectId> {
-    let asked = |patch: &Patch| match patch.resizes() {
+///
+/// And one that gets power over its bytes: others may have put them back, with which only a redo of the record before ends.
+fn unlike_before<O: Os>(change: &Change<O>) -> Vec<ObjectId> {
+    let resized = |patch: &Patch| match patch.resizes() {
         Ordering::Less if !mutant::on(Mutant::CutOverRecord) => Some(ObjectId::data(&patch.file)),
         Ordering::Greater if !mutant::on(Mutant::GrowthOverCut) => Some(ObjectId::cut(&patch.file)),
         _ => None,
     };
-    change.body.steps.iter().filter_map(|step| step.act.patch()).filter_map(asked).collect()
+    let asked = |step: &Step| match &step.act {
+        Act::Patch(patch) => resized(patch),
+        Act::Attr { object, power_over: Some(_), .. } if !mutant::on(Mutant::PowerOverRecord) => {
+            Some(ObjectId::data(object))
+        }
+        _ => None,
+    };
+    change.body.steps.iter().filter_map(asked).collect()
 }

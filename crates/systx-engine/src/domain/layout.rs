@@ -26,7 +26,7 @@ use systx_os::Words;
 /// `systxtbl`, little-endian.
 pub const MAGIC: u64 = u64::from_le_bytes(*b"systxtbl");
 /// Version of everything below the header, of the objects that filters are over, and of their bits in these.
-pub const VERSION: u64 = 7;
+pub const VERSION: u64 = 8;
 /// The state word of a table that is ready for use. Anything else: not (yet) usable.
 pub const INITIALISED: u64 = 0x7265_6164_7921;
 

@@ -1,7 +1,8 @@
 //! PATCH: bytes and size of an existing file, sector by sector.
 
 use super::decide::{
-    is_pre_image, Answer, Ends, Known, Question, Resize, Sector, Sharing, Size, Stamp, Target, Verdict,
+    is_pre_image, is_zeros, Answer, Ends, Known, Question, Resize, Sector, Sharing, Size, Stamp, Target,
+    Verdict,
 };
 use super::pieces::{after_image, chunks, Chunk, CHUNK_BYTES};
 use super::place::open_for_writing;
@@ -29,10 +30,7 @@ pub(super) fn patch<O: Os>(site: &mut Site<'_, O>, n: usize, step: &Step, patch:
         None => open_target(site, step, patch)?.map(Arc::new),
         kept => kept,
     };
-    let Some(target) = target else {
-        report_gone(site, step, patch);
-        return Ok(());
-    };
+    let Some(target) = target else { return Ok(report_gone(site, step, patch)) };
     let slot = match new_bytes(site, step, patch)? {
         NewBytes::InRecord => None,
         NewBytes::InSlot(slot) => Some(slot),
@@ -51,7 +49,10 @@ pub(super) fn patch<O: Os>(site: &mut Site<'_, O>, n: usize, step: &Step, patch:
     let none = OldEnds::new();
     let ends = site.old_ends.get(&patch.file).unwrap_or(&none);
     let counts = compares_ends(site, patch);
-    let file = Patching { os, patch, target: &target, slot: slot.as_ref(), ends, counts, sharing };
+    let later = |at| site.written_later.is_some_and(|later| later(&patch.file, at));
+    let slot = slot.as_ref();
+    let file =
+        Patching { os, patch, target: &target, slot, ends, counts, sharing, pass: site.pass, later: &later };
     if site.appends.contains(&patch.file) && (sharing == Sharing::Shared || size != patch.size_before) {
         let landed = file.append_anywhere(site.durability)?;
         came_to(site, n, step, landed);
@@ -80,7 +81,8 @@ pub(super) fn patch<O: Os>(site: &mut Site<'_, O>, n: usize, step: &Step, patch:
     if verdict == Verdict::Append {
         theirs |= file.append()?;
     }
-    let may_lack = redo && found == Size::Other && counts == Ends::Compared && file.is_cut_within(size)?;
+    let may_lack =
+        redo && (found == Size::Other && file.is_cut_within(size)? || file.is_put_back_within()?);
     if redo {
         give_time(os, patch, &target, stat.mtime);
     }
@@ -208,6 +210,9 @@ struct Patching<'a, O: Os> {
     /// If those of its old size count.
     counts: Ends,
     sharing: Sharing,
+    pass: Pass,
+    /// True of a byte that a later record of the same redo writes.
+    later: &'a dyn Fn(u64) -> bool,
 }
 
 impl<O: Os> Patching<'_, O> {
@@ -251,8 +256,7 @@ impl<O: Os> Patching<'_, O> {
         if sector[kept..].iter().any(|byte| *byte != 0) {
             return Ok(false);
         }
-        let holds = |range: &&PatchRange| (range.offset..range.offset + range.len).contains(&at);
-        let Some(range) = patch.ranges.iter().find(holds) else {
+        let Some(range) = self.range_of(at) else {
             return Ok(patch.size_after < patch.size_before);
         };
         let (skip, front) = ((at - range.offset) as usize, &sector[..kept]);
@@ -261,11 +265,11 @@ impl<O: Os> Patching<'_, O> {
     }
 
     /// Returns true if another process has cut the file within a sector that has not the new bytes up to there: a power
-    /// loss may have left it as it was before, of which the record knows only the whole sector.
+    /// loss may have left it as it was before, of which the record knows only the whole sector. The last record of a
+    /// sector is asked.
     fn is_cut_within(&self, size: u64) -> Result<bool> {
         let at = size / SECTOR_BYTES as u64 * SECTOR_BYTES as u64;
-        let holds = |range: &&PatchRange| (range.offset..range.offset + range.len).contains(&at);
-        let Some(range) = self.patch.ranges.iter().find(holds).filter(|_| at < size) else {
+        let Some(range) = self.range_of(at).filter(|_| at < size && !(self.later)(at)) else {
             return Ok(false);
         };
         let len = (size - at).min(range.offset + range.len - at) as usize;
@@ -413,6 +417,9 @@ impl<O: Os> Patching<'_, O> {
             let known = self.known(range, chunk, sector.start, &after[sector.clone()]);
             let writes = match known.judge(&present[sector.clone()]) {
                 Sector::After => false,
+                Sector::Before | Sector::Cut if self.goes_on(at + sector.start as u64, sector.len())? => {
+                    false
+                }
                 Sector::Before | Sector::Cut => true,
                 Sector::Lost | Sector::Foreign => {
                     theirs = true;
@@ -433,6 +440,38 @@ impl<O: Os> Patching<'_, O> {
             theirs |= write(run)?;
         }
         Ok(theirs)
+    }
+
+    /// In a redo: returns true if the last sector of the file as this record leaves it, of so many bytes, has others
+    /// behind these. Who wrote them, a later record or another process, may have put back what this record found, and
+    /// the two would be mixed.
+    fn goes_on(&self, at: u64, len: usize) -> Result<bool> {
+        if self.pass != Pass::Redo || len == SECTOR_BYTES || mutant::on(Mutant::SectorsJudgedInPart) {
+            return Ok(false);
+        }
+        let mut behind = [0; SECTOR_BYTES];
+        let got = read_up_to(self.os, self.target, &mut behind[len..], at + len as u64)?;
+        Ok(!is_zeros(&behind[len..][..got]))
+    }
+
+    /// Returns true if [`Patching::goes_on`] kept bytes of this record from such a sector, and no later record has it.
+    fn is_put_back_within(&self) -> Result<bool> {
+        let end = self.patch.size_after;
+        let at = end / SECTOR_BYTES as u64 * SECTOR_BYTES as u64;
+        let Some(range) = self.range_of(at).filter(|_| at < end && !(self.later)(at)) else {
+            return Ok(false);
+        };
+        let chunk = Chunk { at, skip: (at - range.offset) as usize, len: (end - at) as usize };
+        let (after, mut present) = (self.after(range, chunk)?, vec![0; chunk.len]);
+        let got = read_up_to(self.os, self.target, &mut present, at)?;
+        let found = self.known(range, chunk, 0, &after).judge(&present[..got]);
+        Ok(matches!(found, Sector::Before | Sector::Cut) && self.goes_on(at, chunk.len)?)
+    }
+
+    /// The range that has a byte of the file.
+    fn range_of(&self, at: u64) -> Option<&PatchRange> {
+        let holds = |range: &&PatchRange| (range.offset..range.offset + range.len).contains(&at);
+        self.patch.ranges.iter().find(holds)
     }
 
     fn put(&self, range: &PatchRange, after: &[u8], at: u64, run: Run) -> Result<()> {

@@ -77,6 +77,8 @@ pub(crate) struct Site<'a, O: Os> {
     pub leaves: Option<&'a dyn Fn(&Act) -> bool>,
     /// In a redo: whether one record alone changes the bytes of a file.
     pub only_change: Option<&'a dyn Fn(&Handle) -> bool>,
+    /// In a redo: whether a later record writes that byte of a file.
+    pub written_later: Option<&'a dyn Fn(&Handle, u64) -> bool>,
     /// The published record: where handles can't be opened, its steps show to which places they take an
     /// object.
     pub body: Option<&'a Body>,
@@ -101,6 +103,8 @@ pub(crate) struct Around<'a> {
     pub leaves: &'a dyn Fn(&Act) -> bool,
     /// See [`Site::only_change`].
     pub only: &'a dyn Fn(&Handle) -> bool,
+    /// See [`Site::written_later`].
+    pub written_later: &'a dyn Fn(&Handle, u64) -> bool,
     /// See [`Site::ways_of_log`].
     pub ways: &'a dyn Fn() -> Rc<Ways>,
 }
@@ -195,6 +199,7 @@ impl<'a, O: Os> Site<'a, O> {
             changed_later: Some(around.later),
             leaves: Some(around.leaves),
             only_change: Some(around.only),
+            written_later: Some(around.written_later),
             ways_of_log: Some(around.ways),
             body: Some(body),
             keeps_targets,
@@ -238,6 +243,7 @@ impl<'a, O: Os> Site<'a, O> {
             changed_later: None,
             leaves: None,
             only_change: None,
+            written_later: None,
             body: None,
             ways_of_log: None,
             ways: OnceCell::new(),

@@ -31,12 +31,20 @@ pub(super) struct Chains {
     attributes: HashMap<Handle, usize>,
     /// How many records change the bytes of a file, or make it.
     changes: HashMap<Handle, usize>,
+    /// Bytes that records write to a file: the record, and from where to where.
+    written: HashMap<Handle, Vec<(usize, std::ops::Range<u64>)>>,
 }
 
 impl Chains {
     /// Whether one record alone changes the bytes of a file.
     pub fn is_only(&self, file: &Handle) -> bool {
         self.changes.get(file) == Some(&1)
+    }
+
+    /// Returns true if a record behind the `n`th writes the byte of a file that is at this place.
+    pub fn is_written_later(&self, n: usize, file: &Handle, at: u64) -> bool {
+        let written = self.written.get(file).map(Vec::as_slice).unwrap_or_default();
+        written.iter().any(|(by, bytes)| *by > n && bytes.contains(&at))
     }
 
     /// Returns true if the `n`th record leaves what a step of it would change as it is.
@@ -87,6 +95,9 @@ impl Chains {
                         }
                         // After the comparison: from here on this record's *before* is what an earlier one must leave.
                         next.expects_patch(patch);
+                        let bytes =
+                            patch.ranges.iter().map(|range| (n, range.offset..range.offset + range.len));
+                        chains.written.entry(patch.file).or_default().extend(bytes);
                         *chains.changes.entry(patch.file).or_default() += 1;
                     }
                     Act::Place { small: Some(Small { handle, .. }) } | Act::Replace { ours: handle, .. } => {

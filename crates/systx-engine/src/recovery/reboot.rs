@@ -83,7 +83,14 @@ pub(crate) fn after_reboot<O: Os>(
         let later = |object: &Handle| last_changes().get(object).is_some_and(|last| *last > n);
         let leaves = |act: &Act| chains.leave(n, act);
         let only = |file: &Handle| chains.is_only(file);
-        let around = Around { later: &later, leaves: &leaves, only: &only, ways: &ways_of_log };
+        let written_later = |file: &Handle, at: u64| chains.is_written_later(n, file, at);
+        let around = Around {
+            later: &later,
+            leaves: &leaves,
+            only: &only,
+            written_later: &written_later,
+            ways: &ways_of_log,
+        };
         match entry.cell {
             Cell::Commit { lsn, .. } => recovery.committed(&Record { lsn, entry, body: &body }, &around),
             Cell::Prepared { id, lsn, .. } => {

@@ -34,6 +34,7 @@ mod put_back;
 mod redone;
 mod reference;
 mod repeatable;
+mod resized;
 mod review;
 mod shared_staging;
 mod stuck;

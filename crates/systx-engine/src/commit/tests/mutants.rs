@@ -462,15 +462,23 @@ fn check_of(mutant: Mutant) -> Check {
             check("redone::contents_of_a_small_file_that_has_become_immutable_are_kept", "left: None")
         }
         Mutant::CutOverRecord => check(
-            "redone::a_file_that_is_cut_within_a_sector_of_a_record_before_has_the_last_contents",
+            "resized::a_file_that_is_cut_within_a_sector_of_a_record_before_has_the_last_contents",
             "lost, ",
         ),
         Mutant::CutByOthersUnsaid => check(
-            "redone::of_a_file_that_an_outsider_cuts_since_nothing_is_lost_unsaid",
+            "resized::of_a_file_that_an_outsider_cuts_since_nothing_is_lost_unsaid",
             "lost unsaid",
         ),
+        Mutant::SectorsJudgedInPart => check(
+            "resized::what_a_commit_puts_back_in_a_sector_that_it_lets_grow_stays_after_a_redo",
+            "mixed, ",
+        ),
+        Mutant::PowerOverRecord => check(
+            "put_back::power_over_bytes_that_an_outsider_has_put_back_is_not_taken_by_the_redo_of_a_record_before",
+            "PowerNotGiven",
+        ),
         Mutant::GrowthOverCut => check(
-            "redone::a_file_that_commits_made_longer_and_shorter_has_the_last_contents_after_a_power_loss",
+            "resized::a_file_that_commits_made_longer_and_shorter_has_the_last_contents_after_a_power_loss",
             "mixed, ",
         ),
         Mutant::RestoringNotNoted => check(
@@ -757,6 +765,8 @@ noticed! {
     a_cut_over_a_record_is_noticed: CutOverRecord,
     a_growth_over_a_cut_is_noticed: GrowthOverCut,
     a_cut_by_others_that_is_not_reported_is_noticed: CutByOthersUnsaid,
+    a_sector_that_is_judged_by_its_front_is_noticed: SectorsJudgedInPart,
+    power_over_what_a_record_has_is_noticed: PowerOverRecord,
     contents_that_are_written_without_a_note_are_noticed: RestoringNotNoted,
     rights_that_are_not_asked_for_are_noticed: RightsUnasked,
     a_record_that_is_overwritten_without_one_is_noticed: RecordsOverwritten,

@@ -193,3 +193,39 @@ fn a_capability_is_given_again_to_bytes_that_are_written_again() {
         }
     }
 }
+
+/// The bytes that another process has put back get a set-id bit: the commit stands on them.
+#[test]
+fn power_over_bytes_that_an_outsider_has_put_back_is_not_taken_by_the_redo_of_a_record_before() {
+    const OURS: &[u8] = b"other bytes!";
+    for kind in [FsKind::Ext4, FsKind::Xfs, FsKind::Btrfs] {
+        // Not so late that a commit makes a checkpoint.
+        let machine = machine(kind);
+        machine.plant(0, &[("w/f", Plant::FileMode(BYTES, 0o644))]).expect("planting");
+        machine.settle();
+        let os = machine.spawn("owner");
+        run_process(&os, || {
+            super::redone::write(&os, b"f", 0, OURS).expect("commits");
+            let other = machine.outsider("other");
+            let f = other.open_path(0, "w/f", Open::ReadWrite).expect("opens");
+            other.pwrite(&f, &BYTES[..OURS.len()], 0).expect("writes");
+            other.fsync(&f).expect("syncs");
+            drop(f);
+            let power = |t: &mut Transaction<SimOs>, w| {
+                let f = t.lookup(w, b"f")?.expect("it is there").0;
+                t.setattr(f, &SetAttr { mode: Some(0o4755), ..SetAttr::default() }).map(drop)
+            };
+            change(&open(&os).expect("opens"), power).expect("commits");
+        })
+        .expect("lives");
+        os.exit();
+        for (seed, crash) in crashes() {
+            let lost = copy(&machine);
+            lost.power_loss(crash, &mut fastrand::Rng::with_seed(seed));
+            recover(&lost, &format!("{kind:?}, {crash:?}"));
+            let f = lost.look(0, "w/f").expect("is there");
+            let is = (f.content.as_slice(), f.mode & 0o7777);
+            assert_eq!(is, (BYTES, 0o4755), "{kind:?}, {crash:?}: undone by an earlier record");
+        }
+    }
+}

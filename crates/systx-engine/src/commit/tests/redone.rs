@@ -3,7 +3,7 @@
 
 use super::stuck::{change, ROOT};
 use super::world::*;
-use crate::outcome::{CommitError, Committed, ConflictCopyKind, Durability, Options, Recovered};
+use crate::outcome::{CommitError, Committed, ConflictCopyKind, Durability, Options, Recovered, VerbError};
 use crate::transaction::{Access, SetAttr, Transaction};
 use std::sync::{Arc, Mutex};
 use systx_os::{Errno, FsKind, Open, Os, Rename};
@@ -14,7 +14,7 @@ const SECTOR: usize = 512;
 const LARGE: usize = (1 << 20) + SECTOR;
 
 /// Writes into an existing file, in place.
-fn write(os: &SimOs, name: &[u8], sector: usize, bytes: &[u8]) -> Result<Committed, CommitError> {
+pub(super) fn write(os: &SimOs, name: &[u8], sector: usize, bytes: &[u8]) -> Result<Committed, CommitError> {
     change(&open(os).expect("opens"), |t, w| {
         let (node, _) = t.lookup(w, name)?.expect("it is there");
         t.open(node, Access::Write, false)?;
@@ -48,7 +48,7 @@ fn twice() -> Machine {
 }
 
 /// Recovers; `between` is called before each call that follows the first so many records, with the number of this call.
-fn recover(
+pub(super) fn recover(
     machine: &Machine,
     records: usize,
     mut between: impl FnMut(&Machine, u64) + Send + 'static,
@@ -555,191 +555,39 @@ fn what_a_commit_without_a_record_has_put_back_stays_after_a_power_loss() {
     }
 }
 
-/// With as many bytes as a power loss could have left of it, and synced.
+/// The object of a record is gone on purpose.
 #[test]
-fn a_file_that_grew_by_a_hole_and_is_written_anew_since_stays_so() {
-    for (len, anew) in [(511, 512), (511, 1024), (100, 512)] {
-        let machine = machine(FsKind::Ext4);
-        machine.plant(0, &[("w/f", Plant::File(&vec![b'a'; len]))]).expect("planting");
-        machine.settle();
-        let os = machine.spawn("owner");
-        run_process(&os, || {
-            let grows = |t: &mut Transaction<SimOs>, w| {
-                let (f, _) = t.lookup(w, b"f")?.expect("it is there");
-                t.setattr(f, &SetAttr { size: Some(1115), ..SetAttr::default() }).map(drop)
-            };
-            change(&open(&os).expect("opens"), grows).expect("commits");
-        })
-        .expect("not killed");
-        let other = machine.outsider("other");
-        let w = other.open_path(0, "w", Open::Directory).expect("opens");
-        let f = other.open(&w, b"f", Open::ReadWrite).expect("opens");
-        other.truncate(&f, 0).expect("works");
-        other.pwrite(&f, &vec![b'b'; anew], 0).expect("works");
-        other.fsync(&f).expect("works");
-        drop(f);
-        machine.power_loss(Crash::NothingUnsynced, &mut fastrand::Rng::with_seed(1));
-        drop(recover(&machine, usize::MAX, |_, _| {}));
-        let found = machine.look(0, "w/f").expect("is there").content;
-        assert!(found == vec![b'b'; anew], "{len}, {anew}: {} bytes", found.len());
-    }
-}
-
-/// After the crash the file may have its new size, and its last sector the oldest bytes.
-#[test]
-fn a_file_that_is_cut_within_a_sector_of_a_record_before_has_the_last_contents() {
-    let anew = |os: &SimOs, bytes: &[u8]| {
-        let write = |t: &mut Transaction<SimOs>, w| {
-            let (f, _) = t.lookup(w, b"f")?.expect("it is there");
-            t.setattr(f, &SetAttr { size: Some(0), ..SetAttr::default() })?;
-            t.open(f, Access::Write, false)?;
-            t.write_at(f, bytes, 0)?;
-            t.close(f);
-            Ok(())
-        };
-        change(&open(os).expect("opens"), write).expect("commits");
-    };
-    let cut = |os: &SimOs, size| {
-        let cut = |t: &mut Transaction<SimOs>, w| {
-            let (f, _) = t.lookup(w, b"f")?.expect("it is there");
-            t.setattr(f, &SetAttr { size: Some(size), ..SetAttr::default() }).map(drop)
-        };
-        change(&open(os).expect("opens"), cut).expect("commits");
-    };
-    for kind in [FsKind::Ext4, FsKind::Xfs, FsKind::Btrfs] {
-        let crashes = Crash::WORST.into_iter().chain([Crash::Random; 60]);
-        for (seed, only_cut, crash) in (0..).zip(crashes).flat_map(|(n, c)| [(n, true, c), (n, false, c)]) {
+fn what_a_commit_without_a_record_has_removed_or_replaced_is_not_reported_as_taken_by_others() {
+    type Take = fn(&mut Transaction<SimOs>, crate::types::Node) -> Result<(), VerbError>;
+    let takes: [Take; 2] =
+        [|t, w| t.unlink(w, b"f"), |t, w| t.rename(w, b"g", w, b"f", Rename::Replace).map(drop)];
+    let cases = takes.into_iter().enumerate().flat_map(|(n, take)| [(n, take, true), (n, take, false)]);
+    for (n, take, bytes) in cases {
+        for kind in [FsKind::Ext4, FsKind::Xfs, FsKind::Btrfs] {
             let machine = machine(kind);
-            machine.plant(0, &[("w/f", Plant::File(&[b'o'; 1000]))]).expect("planting");
+            machine.plant(0, &[("w/f", Plant::File(b"A")), ("w/g", Plant::File(b"X"))]).expect("planting");
             machine.settle();
             let os = machine.spawn("owner");
             run_process(&os, || {
-                anew(&os, &[b'1'; 500]);
-                if only_cut {
-                    cut(&os, 30);
-                } else {
-                    anew(&os, &[b'2'; 30]);
-                }
+                let domain = open(&os).expect("opens");
+                let mode = |t: &mut Transaction<SimOs>, w| {
+                    let (f, _) = t.lookup(w, b"f")?.expect("it is there");
+                    t.setattr(f, &SetAttr { mode: Some(0o600), ..SetAttr::default() }).map(drop)
+                };
+                let changed = if bytes { write(&os, b"f", 0, b"B") } else { change(&domain, mode) };
+                changed.expect("commits");
+                let options = Options { durability: Durability::None, ..Options::default() };
+                let mut t = Transaction::begin(os.clone(), vec![domain], options).expect("begins");
+                let (w, _) = t.lookup(t.root(0), b"w").expect("works").expect("is there");
+                take(&mut t, w).expect("works");
+                t.commit().expect("commits");
+                os.syncfs(&os.root(0)).expect("syncs");
             })
             .expect("not killed");
-            machine.power_loss(crash, &mut fastrand::Rng::with_seed(seed));
-            drop(recover(&machine, usize::MAX, |_, _| {}));
-            let found = machine.look(0, "w/f").expect("is there").content;
-            let last = if only_cut { b'1' } else { b'2' };
-            assert!(found == [last; 30], "{kind:?}, {crash:?}, only cut {only_cut}: lost, {found:?}");
+            machine.power_loss(Crash::NothingUnsynced, &mut fastrand::Rng::with_seed(1));
+            let told = recover(&machine, usize::MAX, |_, _| {}).conflict_copies;
+            assert!(told.is_empty(), "{kind:?}, {n}, bytes {bytes}: nobody else was there, {told:?}");
         }
-    }
-}
-
-/// Sizes at and around the ends of sectors.
-fn a_size(rng: &mut fastrand::Rng) -> usize {
-    let near = [0, 1, 6, 111, 511, 512, 513, 1023, 1024, 1025, 1543, 2048, 3000, 4095, 4096, 4097, 4914];
-    near[rng.usize(0..near.len())]
-}
-
-/// Makes a file longer and shorter in one way or another; returns the way. `model`: its contents.
-fn resize(os: &SimOs, rng: &mut fastrand::Rng, byte: u8, model: &mut Vec<u8>) -> String {
-    let (size, how, at) = (a_size(rng), rng.u8(0..5), rng.usize(0..=model.len()));
-    let mut say = String::new();
-    let act = |t: &mut Transaction<SimOs>, w| {
-        let (f, _) = t.lookup(w, b"f")?.expect("it is there");
-        let mut put = |t: &mut Transaction<SimOs>, at: usize, len: usize| {
-            t.open(f, Access::Write, false)?;
-            t.write_at(f, &vec![byte; len], at as u64)?;
-            t.close(f);
-            model.resize(model.len().max(at + len), 0);
-            model[at..at + len].fill(byte);
-            Ok(())
-        };
-        match how {
-            0 => {
-                say = format!("anew {size}");
-                t.setattr(f, &SetAttr { size: Some(0), ..SetAttr::default() })?;
-                put(t, 0, size)?;
-                model.truncate(size);
-                Ok(())
-            }
-            1 => {
-                say = format!("append {}", size.min(700));
-                let end = t.getattr(f)?.size as usize;
-                put(t, end, size.min(700))
-            }
-            2 => {
-                say = format!("patch {at}");
-                put(t, at, 100)
-            }
-            _ => {
-                say = format!("set {size}");
-                t.setattr(f, &SetAttr { size: Some(size as u64), ..SetAttr::default() })?;
-                model.resize(size, 0);
-                Ok(())
-            }
-        }
-    };
-    change(&open(os).expect("opens"), act).expect("commits");
-    say
-}
-
-/// Durable commits alone, and nobody else.
-#[test]
-fn a_file_that_commits_made_longer_and_shorter_has_the_last_contents_after_a_power_loss() {
-    let seeds = std::env::var("SYSTX_RESIZES").ok().and_then(|s| s.parse().ok()).unwrap_or(60);
-    for seed in 0..seeds {
-        let mut rng = fastrand::Rng::with_seed(seed);
-        let kind = [FsKind::Ext4, FsKind::Xfs, FsKind::Btrfs][seed as usize % 3];
-        let machine = machine(kind);
-        let mut model = vec![b'o'; a_size(&mut rng)];
-        machine.plant(0, &[("w/f", Plant::File(&model))]).expect("planting");
-        machine.settle();
-        let os = machine.spawn("owner");
-        let mut said = Vec::new();
-        run_process(&os, || {
-            for byte in b'1'..b'1' + rng.u8(2..7) {
-                said.push(resize(&os, &mut rng, byte, &mut model));
-            }
-        })
-        .expect("not killed");
-        let all = Crash::WORST.into_iter().chain([Crash::Random; 12]);
-        for (n, crash) in all.enumerate() {
-            let machine = machine.fork();
-            machine.power_loss(crash, &mut fastrand::Rng::with_seed(seed ^ n as u64));
-            drop(recover(&machine, usize::MAX, |_, _| {}));
-            let found = machine.look(0, "w/f").expect("is there").content;
-            let wrong = found.iter().zip(&model).position(|(a, b)| a != b);
-            assert!(
-                found == model,
-                "{kind:?}, seed {seed}, {crash:?}: {said:?}: mixed, {} bytes, {} expected, wrong from {wrong:?}",
-                found.len(),
-                model.len()
-            );
-        }
-    }
-}
-
-/// Of the sector that is cut the disk may have the state before the commit.
-#[test]
-fn of_a_file_that_an_outsider_cuts_since_nothing_is_lost_unsaid() {
-    for (seed, kind, crash) in [FsKind::Ext4, FsKind::Xfs, FsKind::Btrfs]
-        .into_iter()
-        .flat_map(|kind| Crash::WORST.into_iter().chain([Crash::Random; 20]).map(move |crash| (kind, crash)))
-        .enumerate()
-        .map(|(seed, (kind, crash))| (seed as u64, kind, crash))
-    {
-        let machine = machine(kind);
-        machine.plant(0, &[("w/f", Plant::File(&[b'o'; 1000]))]).expect("planting");
-        machine.settle();
-        let os = machine.spawn("owner");
-        run_process(&os, || write(&os, b"f", 0, &[b'1'; 400]).expect("commits")).expect("not killed");
-        let other = machine.outsider("other");
-        let f = other.open_path(0, "w/f", Open::ReadWrite).expect("opens");
-        other.truncate(&f, 30).expect("cuts");
-        drop(f);
-        machine.power_loss(crash, &mut fastrand::Rng::with_seed(seed));
-        let recovered = recover(&machine, usize::MAX, |_, _| {});
-        let found = machine.look(0, "w/f").expect("is there").content;
-        let first = found.first().copied();
-        let told = recovered.conflict_copies.iter().any(|copy| copy.aside.is_some());
-        assert!(first == Some(b'1') || told, "{kind:?}, {crash:?}: lost unsaid, {} bytes", found.len());
     }
 }
 
