@@ -73,6 +73,10 @@ mutants! {
     GrowthOverCut,
     /// A recovery that writes contents again does not note it.
     RestoringNotNoted,
+    /// A recovery that lacks anything keeps whatever it is refused.
+    LimitsAlike,
+    /// A file gets its rights back whose owner has changed.
+    RightsOfAnyOwner,
     /// Refusals count as those of the object, whatever the process lacks that recovers.
     RightsUnasked,
     /// A commit without a record changes what an uncovered one says.

@@ -320,7 +320,7 @@ impl Rights {
         if lost == 0 && self.capability.is_none() || mutant::on(Mutant::RightsNotGivenBack) {
             return Ok(Restored::Whole);
         }
-        let same = (now.uid, now.gid) == self.owner;
+        let same = (now.uid, now.gid) == self.owner || mutant::on(Mutant::RightsOfAnyOwner);
         let Some((fd, content)) = held.filter(|_| same) else { return Ok(Restored::WithoutRights) };
         let mut present = vec![0; content.len() + 1];
         let got = read_up_to(os, fd, &mut present, 0)?;
@@ -555,6 +555,31 @@ mod tests {
                     break;
                 }
             }
+        }
+    }
+
+    /// Another process gives the file away while its contents are written: the bits would be the new owner's.
+    #[test]
+    fn rights_that_were_another_owners_are_not_given_back() {
+        for (uid, before) in (0..12).flat_map(|n| [(0, n), (1000, n)]) {
+            let machine = Machine::with(FsKind::Ext4);
+            let os = machine.spawn_as("redo", uid);
+            let (found, mut small) = file(&os, b"contents", b"", 0o4755);
+            small.mode = small.mode & !0o7777 | 0o4755;
+            let (note, mut calls) = (note(&os), 0);
+            machine.set_hook(move |machine, _| {
+                let root = machine.outsider("root");
+                let f = root.open(&root.root(0), b"f", Open::Path).expect("is there");
+                calls += u64::from(root.stat(&f).expect("works").size > 0);
+                if calls == before {
+                    root.chown(&f, 5, 6).expect("works");
+                }
+            });
+            let told = restore(&os, &note, &found, &small);
+            machine.clear_hook();
+            let f = machine.look(0, "f").expect("is there");
+            let is_theirs = f.owner == (5, 6) && f.mode & 0o4000 != 0;
+            assert!(!is_theirs, "before call {before}: set-id bits of another owner's, {told:?}");
         }
     }
 

@@ -49,7 +49,10 @@ fn reason<O: Os>(site: &Site<'_, O>, step: &Step, error: Errno) -> Option<Confli
         _ => None,
     };
     let lacks = limit.is_some_and(|limit| {
-        site.os.is_limited(limit) || limit == Limit::Trusted && site.os.is_limited(Limit::Rights)
+        let all = [Limit::Rights, Limit::Trusted, Limit::Size];
+        site.os.is_limited(limit)
+            || limit == Limit::Trusted && site.os.is_limited(Limit::Rights)
+            || mutant::on(Mutant::LimitsAlike) && all.into_iter().any(|limit| site.os.is_limited(limit))
     });
     if lacks && !site.is_own && !mutant::on(Mutant::RightsUnasked) {
         return None;

@@ -48,7 +48,7 @@ mod tree;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard};
 
-use systx_os::{FileType, FsInfo, FsKind};
+use systx_os::{FileType, FsInfo, FsKind, Limit};
 
 pub use fork::Parent;
 pub use mem::{SimMem, SimOwned};
@@ -169,7 +169,7 @@ impl Machine {
         }
         // The hand that plants trees and looks at them.
         let (name, alive, buried) = ("world".into(), true, false);
-        let world = Process { limited: false, name, uid: 0, gid: 0, alive, buried, points: 0, lineage: 0 };
+        let world = Process { limited: Vec::new(), name, uid: 0, gid: 0, alive, buried, points: 0, lineage: 0 };
         state.processes.push(world);
         Machine::of(state, Control::default())
     }
@@ -204,7 +204,7 @@ impl Machine {
         let mut inner = self.lock();
         let id = ProcId(inner.state.processes.len() as u32);
         let process = Process {
-            limited: false,
+            limited: Vec::new(),
             name: name.into(),
             uid,
             gid: uid,
@@ -219,9 +219,9 @@ impl Machine {
     }
 
     /// A process of root that [is limited](systx_os::Os::is_limited). What it is refused is up to [faults](Machine::fault).
-    pub fn spawn_limited(&self, name: &str) -> SimOs {
+    pub fn spawn_limited(&self, name: &str, by: &[Limit]) -> SimOs {
         let os = self.spawn(name);
-        self.lock().state.process_mut(os.process).limited = true;
+        self.lock().state.process_mut(os.process).limited = by.to_vec();
         os
     }
 

@@ -411,8 +411,8 @@ impl Os for SimOs {
         self.machine.lock().state.process(self.process).uid
     }
 
-    fn is_limited(&self, _by: Limit) -> bool {
-        self.machine.lock().state.process(self.process).limited
+    fn is_limited(&self, by: Limit) -> bool {
+        self.machine.lock().state.process(self.process).limited.contains(&by)
     }
 
     fn lineage(&self) -> u64 {

@@ -7,7 +7,7 @@ use super::meta::{Id, Meta};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use systx_os::{Errno, FileType, FsKind, Lease, Result, Timestamp};
+use systx_os::{Errno, FileType, FsKind, Lease, Limit, Result, Timestamp};
 
 use super::data::Data;
 use super::journal::{EntryDelta, InodeDelta, Journal, Op};
@@ -81,7 +81,8 @@ impl OpenFile {
 /// A simulated process.
 #[derive(Clone, Debug)]
 pub(super) struct Process {
-    pub(super) limited: bool,
+    /// Rights and resources that it lacks.
+    pub(super) limited: Vec<Limit>,
     pub(super) name: String,
     pub(super) uid: u32,
     pub(super) gid: u32,

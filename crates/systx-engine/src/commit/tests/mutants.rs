@@ -485,6 +485,13 @@ fn check_of(mutant: Mutant) -> Check {
             "crate::publish::place::tests::a_power_loss_at_any_call_of_filling_a_file_again_is_followed_by_another_try",
             "at call",
         ),
+        Mutant::LimitsAlike => {
+            check("stuck::what_a_recovery_with_fewer_rights_is_refused_waits_for_one_with_all", "kept for ever")
+        }
+        Mutant::RightsOfAnyOwner => check(
+            "crate::publish::place::tests::rights_that_were_another_owners_are_not_given_back",
+            "set-id bits of another",
+        ),
         Mutant::RightsUnasked => {
             check("stuck::what_a_recovery_with_fewer_rights_is_refused_waits_for_one_with_all", "lost, ")
         }
@@ -769,6 +776,8 @@ noticed! {
     power_over_what_a_record_has_is_noticed: PowerOverRecord,
     contents_that_are_written_without_a_note_are_noticed: RestoringNotNoted,
     rights_that_are_not_asked_for_are_noticed: RightsUnasked,
+    limits_that_are_taken_for_one_another_are_noticed: LimitsAlike,
+    rights_that_another_owner_gets_are_noticed: RightsOfAnyOwner,
     a_record_that_is_overwritten_without_one_is_noticed: RecordsOverwritten,
     a_shared_directory_that_is_not_looked_at_is_noticed: SharedNotLookedAt,
     committed_objects_in_shared_directories_are_noticed: CommittedShared,

@@ -7,7 +7,7 @@ use crate::outcome::{CommitError, Committed, Durability, Options, Party, Recover
 use crate::transaction::{Access, Caller, Node, SetAttr, Transaction};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::Arc;
-use systx_os::{Errno, FsKind, Open, Os, Rename};
+use systx_os::{Errno, FsKind, Limit, Open, Os, Rename, SetXattr};
 use systx_sim::machine::{run_process, Call, Crash, Effect, Fault, Machine, Plant, SimOs};
 
 /// Caller with all rights.
@@ -283,33 +283,57 @@ fn what_a_commit_without_durability_was_moving_is_not_deleted() {
     }
 }
 
-/// A recovery by root without CAP_CHOWN, or under a limit on the size of files.
+/// A recovery by root without CAP_CHOWN, or under a limit on the size of files. Any other refusal is about the object: it
+/// is reported, and does not keep the record.
 #[test]
 fn what_a_recovery_with_fewer_rights_is_refused_waits_for_one_with_all() {
     let start = machine(FsKind::Ext4);
     start.plant(0, &[("w/f", Plant::File(b"f"))]).expect("planting");
     start.settle();
-    inside(&start, "owner", |domain, _| {
-        let set = SetAttr { uid: Some(5), gid: Some(6), ..SetAttr::default() };
-        let done = change(domain, |t, w| {
-            let (f, _) = t.lookup(w, b"f")?.expect("it is there");
-            t.setattr(f, &set).map(drop)
+    // A record each: an owner, and an attribute that root alone may set.
+    let (owner, trusted) = (start.fork(), start.fork());
+    for (machine, is_owner) in [(&owner, true), (&trusted, false)] {
+        inside(machine, "owner", |domain, _| {
+            let done = change(domain, |t, w| {
+                let (f, _) = t.lookup(w, b"f")?.expect("it is there");
+                match is_owner {
+                    true => {
+                        let set = SetAttr { uid: Some(5), gid: Some(6), ..SetAttr::default() };
+                        t.setattr(f, &set).map(drop)
+                    }
+                    false => t.setxattr(f, b"trusted.k", b"v", SetXattr::Any),
+                }
+            });
+            done.expect("commits");
         });
-        done.expect("commits");
-    });
-    start.power_loss(Crash::NothingUnsynced, &mut fastrand::Rng::with_seed(1));
-    for errno in [Errno::PERM, Errno::ACCESS, Errno::FBIG] {
+        machine.power_loss(Crash::NothingUnsynced, &mut fastrand::Rng::with_seed(1));
+    }
+    use Limit::{Rights, Size, Trusted};
+    for (start, call, errno, by, waits) in [
+        (&owner, Call::Chown, Errno::PERM, Rights, true),
+        (&owner, Call::Chown, Errno::ACCESS, Rights, true),
+        (&owner, Call::Chown, Errno::FBIG, Size, true),
+        (&owner, Call::Chown, Errno::PERM, Size, false),
+        (&owner, Call::Chown, Errno::FBIG, Rights, false),
+        (&owner, Call::Chown, Errno::PERM, Trusted, false),
+        (&trusted, Call::SetXattr, Errno::PERM, Trusted, true),
+        (&trusted, Call::SetXattr, Errno::PERM, Rights, true),
+        (&trusted, Call::SetXattr, Errno::PERM, Size, false),
+    ] {
         let machine = start.fork();
-        let (call, effect) = (Some(Call::Chown), Effect::Fail(errno));
-        machine.fault(Fault { process: None, call, skip: 0, times: u64::MAX, effect });
-        let os = machine.spawn_limited("limited");
+        let effect = Effect::Fail(errno);
+        machine.fault(Fault { process: None, call: Some(call), skip: 0, times: u64::MAX, effect });
+        let os = machine.spawn_limited("limited", &[by]);
         let told = run_process(&os, || open(&os).expect("opens").recovered.clone()).expect("not killed");
         os.exit();
         machine.clear_plans();
         inside(&machine, "root", |_, recovered| {
             assert!(recovered.unfinished.is_empty(), "{recovered:?}");
         });
-        let owner = machine.look(0, "w/f").expect("is there").owner;
-        assert_eq!(owner, (5, 6), "{errno}: lost, {told:?}");
+        let f = machine.look(0, "w/f").expect("is there");
+        let is_set = f.owner == (5, 6) || !f.xattrs.is_empty();
+        let what = format!("{call:?}, {errno}, without {by:?}");
+        assert_eq!(is_set, waits, "{what}: lost, or kept for ever, {told:?}");
+        assert_eq!(told.conflict_copies.is_empty(), waits, "{what}: {told:?}");
     }
 }
