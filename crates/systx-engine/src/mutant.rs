@@ -73,6 +73,10 @@ mutants! {
     GrowthOverCut,
     /// A recovery that writes contents again does not note it.
     RestoringNotNoted,
+    /// The old bytes of what is exchanged word by word are not noted.
+    WordsNotNoted,
+    /// A redo takes the time of its own writes for another process's.
+    TimesOfRedoUnknown,
     /// A recovery that lacks anything keeps whatever it is refused.
     LimitsAlike,
     /// A file gets its rights back whose owner has changed.

@@ -224,8 +224,12 @@ pub trait Os: Clone + Send + Sync + 'static {
         len: u64,
     ) -> Result<u64>;
     /// Replaces bytes by others, machine word by machine word, each only if it still holds what `before`
-    /// says; returns true if all did. `offset` is a multiple of 8 and the range lies within the file. For
+    /// says; returns true if all did, or have the new value. `offset` is a multiple of 8 and the range lies within the file. For
     /// files that another process keeps open: its store between our read and our write is not overwritten.
+    ///
+    /// # Errors
+    /// `NOSPC` where a store needs a block and gets none; `INTR` if the child was killed that does it. Words may be
+    /// exchanged then.
     ///
     /// Source: compare-and-exchange on a shared mapping (docs/decisions.md, "Measured").
     fn compare_exchange(&self, fd: &Self::Fd, offset: u64, before: &[u8], after: &[u8]) -> Result<bool>;

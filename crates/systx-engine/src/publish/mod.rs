@@ -26,6 +26,8 @@ pub(crate) mod targets;
 pub(crate) mod times;
 pub(crate) mod tokens;
 pub(crate) mod ways;
+mod words;
+pub(crate) mod written;
 
 use crate::invariant::invariant;
 use crate::mutant::{self, Mutant};

@@ -7,6 +7,7 @@ use super::decide::{
 use super::pieces::{after_image, chunks, Chunk, CHUNK_BYTES};
 use super::place::open_for_writing;
 use super::site::{OldEnds, Pass, Site};
+use super::words::{is_noted, Words};
 use super::{moved, refused};
 use crate::bytes::{read_up_to, sector_crc, write_all};
 use crate::invariant::invariant;
@@ -30,7 +31,7 @@ pub(super) fn patch<O: Os>(site: &mut Site<'_, O>, n: usize, step: &Step, patch:
         None => open_target(site, step, patch)?.map(Arc::new),
         kept => kept,
     };
-    let Some(target) = target else { return Ok(report_gone(site, step, patch)) };
+    let Some(target) = target else { return report_gone(site, step, patch) };
     let slot = match new_bytes(site, step, patch)? {
         NewBytes::InRecord => None,
         NewBytes::InSlot(slot) => Some(slot),
@@ -47,27 +48,28 @@ pub(super) fn patch<O: Os>(site: &mut Site<'_, O>, n: usize, step: &Step, patch:
     }
     // Bytes can have survived a power loss without the size that covers them, whichever record let the file grow.
     let none = OldEnds::new();
-    let ends = site.old_ends.get(&patch.file).unwrap_or(&none);
-    let counts = compares_ends(site, patch);
+    let (ends, counts) = (site.old_ends.get(&patch.file).unwrap_or(&none), compares_ends(site, patch));
     let later = |at| site.written_later.is_some_and(|later| later(&patch.file, at));
-    let slot = slot.as_ref();
-    let file =
-        Patching { os, patch, target: &target, slot, ends, counts, sharing, pass: site.pass, later: &later };
+    let (pass, words) = (site.pass, Words::of(site, n, sharing)?);
+    let file = Patching {
+        os,
+        patch,
+        target: &target,
+        slot: slot.as_ref(),
+        ends,
+        counts,
+        sharing,
+        pass,
+        later: &later,
+        words,
+    };
     if site.appends.contains(&patch.file) && (sharing == Sharing::Shared || size != patch.size_before) {
         let landed = file.append_anywhere(site.durability)?;
         came_to(site, n, step, landed);
         return Ok(());
     }
-    let (resize, found) = (Resize::of(patch), Size::of(patch, size));
-    let moved = site.shared.get(&patch.file).is_some_and(|at| *at != stat.mtime);
-    let stamp = if moved && !mutant::on(Mutant::CutsUnseen) { Stamp::Moved } else { Stamp::AsNoted };
-    let state = Target { stamp, resize, size: found, sharing, pass: site.pass, ends: counts };
-    let verdict = match patch.by_pages {
-        // The size is none of its business.
-        Some(_) if mutant::on(Mutant::PagesSetSize) => Verdict::Set,
-        Some(_) => Verdict::Keep,
-        None => state.verdict(file.answer(state.question(), size)?),
-    };
+    let found = Size::of(patch, size);
+    let verdict = file.verdict(size, stamp_of(site, patch, stat.mtime))?;
     if verdict == Verdict::SetAside {
         drop(lease);
         return refused::set_aside_for_good(site, n, step);
@@ -85,6 +87,7 @@ pub(super) fn patch<O: Os>(site: &mut Site<'_, O>, n: usize, step: &Step, patch:
         redo && (found == Size::Other && file.is_cut_within(size)? || file.is_put_back_within()?);
     if redo {
         give_time(os, patch, &target, stat.mtime);
+        site.written.note(stat.mtime, &os.stat(&target)?);
     }
     lease.taken &= !stays_open;
     drop(lease);
@@ -101,6 +104,13 @@ pub(super) fn patch<O: Os>(site: &mut Site<'_, O>, n: usize, step: &Step, patch:
     Ok(())
 }
 
+fn stamp_of<O: Os>(site: &Site<'_, O>, patch: &Patch, now: Timestamp) -> Stamp {
+    match site.shared.get(&patch.file) {
+        Some(noted) if *noted != now && !mutant::on(Mutant::CutsUnseen) => Stamp::Moved,
+        _ => Stamp::AsNoted,
+    }
+}
+
 /// Gives a file of which pages were written the time of that, which it had not.
 ///
 /// In this life writing the bytes has moved it; a power loss may have taken that and left them.
@@ -113,12 +123,13 @@ fn give_time<O: Os>(os: &O, patch: &Patch, target: &O::Fd, found: Timestamp) {
 }
 
 /// Reports that the file is gone.
-fn report_gone<O: Os>(site: &mut Site<'_, O>, step: &Step, patch: &Patch) {
+fn report_gone<O: Os>(site: &mut Site<'_, O>, step: &Step, patch: &Patch) -> Result<()> {
     // In a redo a later record of ours may have removed it, and be on the disk.
     let later = site.changed_later.is_some_and(|later| later(&patch.file));
     if !later && !site.may_have_removed(&patch.file) {
         site.report(step, None, ConflictCopyKind::ContentsGone);
     }
+    Ok(())
 }
 
 /// The way in which bytes have come behind whatever end there was.
@@ -213,9 +224,23 @@ struct Patching<'a, O: Os> {
     pass: Pass,
     /// True of a byte that a later record of the same redo writes.
     later: &'a dyn Fn(u64) -> bool,
+    words: Words<O>,
 }
 
 impl<O: Os> Patching<'_, O> {
+    /// The act about the size, which is this at present.
+    fn verdict(&self, size: u64, stamp: Stamp) -> Result<Verdict> {
+        let (patch, sharing) = (self.patch, self.sharing);
+        let (resize, found) = (Resize::of(patch), Size::of(patch, size));
+        let state = Target { stamp, resize, size: found, sharing, pass: self.pass, ends: self.counts };
+        Ok(match patch.by_pages {
+            // The size is none of its business.
+            Some(_) if mutant::on(Mutant::PagesSetSize) => Verdict::Set,
+            Some(_) => Verdict::Keep,
+            None => state.verdict(self.answer(state.question(), size)?),
+        })
+    }
+
     /// Looks at the bytes that decide, and at no others. `size` is the present one.
     fn answer(&self, question: Question, size: u64) -> Result<Answer> {
         let ours = match question {
@@ -238,13 +263,27 @@ impl<O: Os> Patching<'_, O> {
             let mut present = vec![0; crcs.len() * SECTOR_BYTES];
             let got = read_up_to(self.os, self.target, &mut present, at)?;
             for (sector, crc) in present[..got].chunks(SECTOR_BYTES).zip(crcs) {
-                if sector_crc(sector) != *crc && !self.is_without_size(at, sector)? {
+                let is_there = sector_crc(sector) == *crc
+                    || self.is_without_size(at, sector)?
+                    || self.is_torn(at, sector)?;
+                if !is_there {
                     return Ok(false);
                 }
                 at += SECTOR_BYTES as u64;
             }
         }
         Ok(true)
+    }
+
+    /// Returns true if a sector at an end of the old file was exchanged in part.
+    fn is_torn(&self, at: u64, sector: &[u8]) -> Result<bool> {
+        let end = at + sector.len() as u64;
+        let Some(range) = self.range_of(at).filter(|range| end <= range.offset + range.len) else {
+            return Ok(false);
+        };
+        let chunk = Chunk { at, skip: (at - range.offset) as usize, len: sector.len() };
+        let before = (&range.before, chunk.skip / SECTOR_BYTES);
+        self.words.is_torn(self.os, at, sector, &self.after(range, chunk)?, before)
     }
 
     /// Returns true if a sector at an end of the old file is as it is with the new size: bytes can have survived
@@ -289,6 +328,22 @@ impl<O: Os> Patching<'_, O> {
         Known { before, after, at: chunk.at + from as u64, ends: self.ends }
     }
 
+    /// The state of such a sector; one that was exchanged in part counts as old.
+    fn judge(
+        &self,
+        range: &PatchRange,
+        chunk: Chunk,
+        from: usize,
+        after: &[u8],
+        present: &[u8],
+    ) -> Result<Sector> {
+        let known = self.known(range, chunk, from, after);
+        let state = known.judge(present);
+        let is_unknown = matches!(state, Sector::Lost | Sector::Foreign);
+        let torn = is_unknown && self.words.is_torn(self.os, known.at, present, after, known.before)?;
+        Ok(if torn { Sector::Before } else { state })
+    }
+
     /// Returns true if a file, up to a size between before and after, holds a sector that no pass of ours, cut
     /// off by a power loss, left: then the size is an outsider's, too.
     fn holds_foreign(&self, size: u64) -> Result<bool> {
@@ -297,12 +352,11 @@ impl<O: Os> Patching<'_, O> {
                 let after = self.after(range, chunk)?;
                 let mut present = vec![0; chunk.len];
                 read_up_to(self.os, self.target, &mut present, chunk.at)?;
-                let mut sectors = present.chunks(SECTOR_BYTES).zip(after.chunks(SECTOR_BYTES)).enumerate();
-                let foreign = sectors.any(|(n, (present, after))| {
-                    self.known(range, chunk, n * SECTOR_BYTES, after).judge(present) == Sector::Foreign
-                });
-                if foreign {
-                    return Ok(true);
+                let sectors = present.chunks(SECTOR_BYTES).zip(after.chunks(SECTOR_BYTES)).enumerate();
+                for (n, (present, after)) in sectors {
+                    if self.judge(range, chunk, n * SECTOR_BYTES, after, present)? == Sector::Foreign {
+                        return Ok(true);
+                    }
                 }
             }
         }
@@ -386,13 +440,35 @@ impl<O: Os> Patching<'_, O> {
 
     /// Writes what is before `end`; returns true if a sector was left because it is neither before nor after.
     fn write_up_to(&self, end: u64) -> Result<bool> {
+        if self.sharing == Sharing::Shared {
+            self.note_words(end)?;
+        }
         let mut theirs = false;
         for range in &self.patch.ranges {
             for chunk in chunks(range, end) {
                 theirs |= self.write_chunk(range, chunk)?;
             }
         }
+        self.words.end(self.os);
         Ok(theirs)
+    }
+
+    /// Notes the old bytes of sectors before `end` that are to be exchanged by more than a word.
+    fn note_words(&self, end: u64) -> Result<()> {
+        for range in &self.patch.ranges {
+            for chunk in chunks(range, end) {
+                let (after, mut present) = (self.after(range, chunk)?, vec![0; chunk.len]);
+                let len = read_up_to(self.os, self.target, &mut present, chunk.at)?;
+                for sector in (0..len).step_by(SECTOR_BYTES).map(|s| s..(s + SECTOR_BYTES).min(len)) {
+                    let (now, new) = (&present[sector.clone()], &after[sector.clone()]);
+                    let known = self.known(range, chunk, sector.start, new);
+                    if known.judge(now) == Sector::Before && is_noted(now, new) {
+                        self.words.note(self.os, now, chunk.at + sector.start as u64)?;
+                    }
+                }
+            }
+        }
+        self.words.sync(self.os)
     }
 
     fn write_chunk(&self, range: &PatchRange, chunk: Chunk) -> Result<bool> {
@@ -414,8 +490,13 @@ impl<O: Os> Patching<'_, O> {
         };
         let mut run: Option<Run> = None;
         for sector in (0..len).step_by(SECTOR_BYTES).map(|s| s..(s + SECTOR_BYTES).min(len)) {
-            let known = self.known(range, chunk, sector.start, &after[sector.clone()]);
-            let writes = match known.judge(&present[sector.clone()]) {
+            let writes = match self.judge(
+                range,
+                chunk,
+                sector.start,
+                &after[sector.clone()],
+                &present[sector.clone()],
+            )? {
                 Sector::After => false,
                 Sector::Before | Sector::Cut if self.goes_on(at + sector.start as u64, sector.len())? => {
                     false

@@ -6,6 +6,7 @@
 
 use super::site::{Pass, Site};
 use super::taken;
+use super::written::Written;
 use crate::mutant::{self, Mutant};
 use crate::objects;
 use crate::objects::{identify, slot_name};
@@ -92,7 +93,7 @@ fn empty_slot<O: Os>(
     }
     // The process that took it out may have been killed before it compared it.
     if let Some(read) = taken::of_step(read) {
-        if !taken::may_go(site.os, site.slots, &slot, read, None)? {
+        if !taken::may_go(site.os, site.slots, &slot, read, None, &site.written)? {
             return site.set_aside(step, taken::CHANGED);
         }
     }
@@ -112,7 +113,7 @@ fn empty_slot<O: Os>(
         Err(Errno::NOENT) => return Ok(()),
         dir => dir?,
     };
-    if clear(site.os, &dir, &known, site.pass)? {
+    if clear(site.os, &dir, &known, site.pass, &site.written)? {
         match site.os.rmdir(site.slots, &slot) {
             Err(Errno::NOTEMPTY | Errno::EXIST) => {}
             done => return gone(done),
@@ -145,11 +146,11 @@ fn gone(done: Result<()>) -> Result<()> {
 }
 
 /// Deletes what is known in `dir`; whether it is empty now.
-fn clear<O: Os>(os: &O, dir: &O::Fd, known: &Known<'_>, pass: Pass) -> Result<bool> {
+fn clear<O: Os>(os: &O, dir: &O::Fd, known: &Known<'_>, pass: Pass, written: &Written) -> Result<bool> {
     objects::clear(os, dir, &|dir, name| {
         let Some(handle) = identify(os, dir, name)? else { return Ok(None) };
         match known.get(&handle) {
-            Some(Some(read)) => taken::may_go(os, dir, name, read, Some(pass)).map(Some),
+            Some(Some(read)) => taken::may_go(os, dir, name, read, Some(pass), written).map(Some),
             known => Ok(Some(known.is_some())),
         }
     })
@@ -178,7 +179,7 @@ mod tests {
             }
             os.create(&dir, b"strange", 0o600).expect("made");
             drop(dir);
-            assert!(!clear(&os, &root, &known, Pass::First).expect("clears"));
+            assert!(!clear(&os, &root, &known, Pass::First, &Written::default()).expect("clears"));
             assert_eq!(os.read_dir(&root).expect("lists").len(), 1, "what leads to the stranger stays");
             objects::remove_all(&os, &root).expect("removes");
             assert!(os.read_dir(&root).expect("lists").is_empty());

@@ -3,6 +3,7 @@
 use super::targets::{self, Targets};
 use super::tokens::TokenHandles;
 use super::ways::{self, Base, Ways};
+use super::written::Written;
 use crate::domain::reports;
 use crate::domain::shared_staging::slots_there;
 use crate::domain::{Area, Domain};
@@ -58,6 +59,8 @@ pub(crate) struct Site<'a, O: Os> {
     pub found: HashMap<Handle, Found<O>>,
     /// In a redo: files that records have let grow so far.
     pub old_ends: HashMap<Handle, OldEnds>,
+    /// In a redo: of this record, too.
+    pub written: Written,
     pub directories: Directories<O>,
     /// `tx/`, where marks prove something and the record may be redone.
     pub marks: Option<&'a O::Fd>,
@@ -78,7 +81,7 @@ pub(crate) struct Site<'a, O: Os> {
     /// In a redo: whether one record alone changes the bytes of a file.
     pub only_change: Option<&'a dyn Fn(&Handle) -> bool>,
     /// In a redo: whether a later record writes that byte of a file.
-    pub written_later: Option<&'a dyn Fn(&Handle, u64) -> bool>,
+    pub written_later: Option<&'a Writes<'a>>,
     /// The published record: where handles can't be opened, its steps show to which places they take an
     /// object.
     pub body: Option<&'a Body>,
@@ -94,6 +97,9 @@ pub(crate) struct Found<O: Os> {
     pub fd: Option<Arc<O::Fd>>,
 }
 
+/// Tells whether a byte of a file is written.
+pub(crate) type Writes<'a> = dyn Fn(&Handle, u64) -> bool + 'a;
+
 /// What the other records of a log say to one that is redone.
 #[derive(Clone, Copy)]
 pub(crate) struct Around<'a> {
@@ -104,7 +110,7 @@ pub(crate) struct Around<'a> {
     /// See [`Site::only_change`].
     pub only: &'a dyn Fn(&Handle) -> bool,
     /// See [`Site::written_later`].
-    pub written_later: &'a dyn Fn(&Handle, u64) -> bool,
+    pub written_later: &'a Writes<'a>,
     /// See [`Site::ways_of_log`].
     pub ways: &'a dyn Fn() -> Rc<Ways>,
 }
@@ -133,6 +139,8 @@ pub(crate) struct Carried<O: Os> {
     pub keeps_targets: bool,
     /// See [`Site::old_ends`].
     pub old_ends: HashMap<Handle, OldEnds>,
+    /// See [`Site::written`].
+    pub written: Written,
 }
 
 impl<'a, O: Os> Site<'a, O> {
@@ -192,7 +200,7 @@ impl<'a, O: Os> Site<'a, O> {
         marks: bool,
         carried: Carried<O>,
     ) -> Site<'a, O> {
-        let Carried { targets, keeps_targets, old_ends } = carried;
+        let Carried { targets, keeps_targets, old_ends, written } = carried;
         Site {
             area: Some(&area.dir),
             marks: marks.then_some(&area.tx),
@@ -205,6 +213,7 @@ impl<'a, O: Os> Site<'a, O> {
             keeps_targets,
             patch_targets: targets,
             old_ends,
+            written,
             ..Site::new(os, &area.root, slots, &area.aside, body.id, Pass::Redo)
         }
     }
@@ -234,6 +243,7 @@ impl<'a, O: Os> Site<'a, O> {
             conflict_copies: Vec::new(),
             found: HashMap::new(),
             old_ends: HashMap::new(),
+            written: Written::default(),
             directories: Directories::default(),
             held: HashMap::new(),
             appends: HashSet::new(),

@@ -8,6 +8,7 @@
 //! descriptor.
 
 use super::site::{Pass, Site};
+use super::written::Written;
 use crate::bytes::read_up_to;
 use crate::mutant::{self, Mutant};
 use crate::objects::slot_name;
@@ -49,7 +50,7 @@ pub(super) fn look<O: Os>(site: &Site<'_, O>, dir: &O::Fd, name: &[u8], read: &R
         // Under a foreign lease, or unreadable meanwhile.
         Err(_) => {
             return match os.stat_at(dir, name) {
-                Ok(stat) => Ok(Looked { differs: !is_as_read(&stat, read, pass), ..nothing }),
+                Ok(stat) => Ok(Looked { differs: !is_as_read(&stat, read, pass, &site.written), ..nothing }),
                 Err(_) => Ok(nothing),
             };
         }
@@ -60,11 +61,11 @@ pub(super) fn look<O: Os>(site: &Site<'_, O>, dir: &O::Fd, name: &[u8], read: &R
         return Ok(nothing);
     }
     let mut hash = None;
-    let mut differs = !is_as_read(&stat, read, pass);
+    let mut differs = !is_as_read(&stat, read, pass, &site.written);
     if !leased && !differs && read.pieces.is_empty() {
         // A file that can't be read is not compared, but kept.
         hash = hash_of(os, &fd).ok();
-        differs = hash.is_none() || !is_as_read(&os.stat(&fd)?, read, pass);
+        differs = hash.is_none() || !is_as_read(&os.stat(&fd)?, read, pass, &site.written);
     }
     Ok(Looked { fd: Some(fd), leased, differs, hash })
 }
@@ -78,6 +79,8 @@ pub(super) fn keep_if_changed<O: Os>(
     looked: Looked<O>,
 ) -> Result<()> {
     let (os, mut differs) = (site.os, looked.differs);
+    // The rename has moved the change time.
+    let moved_as_read = |stat: &Stat| is_as_read(stat, read, Pass::Redo, &site.written);
     let stat = match &looked.fd {
         Some(fd) if looked.leased => {
             // A process that waits in open(2) has found the name before the rename, and writes when the lease
@@ -92,13 +95,13 @@ pub(super) fn keep_if_changed<O: Os>(
         }
         Some(fd) => {
             let stat = os.stat(fd)?;
-            differs |= Was::of(&stat) != read.was || pieces_differ(os, fd, read).unwrap_or(true);
+            differs |= !moved_as_read(&stat) || pieces_differ(os, fd, read).unwrap_or(true);
             differs |= looked.hash.is_some() && looked.hash != hash_of(os, fd).ok();
             stat
         }
         None => {
             let stat = os.stat_at(site.slots, &slot_name(step.slot))?;
-            differs |= Was::of(&stat) != read.was;
+            differs |= !moved_as_read(&stat);
             stat
         }
     };
@@ -115,12 +118,14 @@ pub(super) const CHANGED: ConflictCopyKind = ConflictCopyKind::ReadThenChanged;
 
 /// Returns true if a file that is about to be deleted may be: it is as it was read, or has another name.
 /// `dir` and `name`: where it lies. `pass`: `None` if the step that took it has moved its change time.
+/// `written`: by records before.
 pub(super) fn may_go<O: Os>(
     os: &O,
     dir: &O::Fd,
     name: &[u8],
     read: &Read,
     pass: Option<Pass>,
+    written: &Written,
 ) -> Result<bool> {
     let stat = match os.stat_at(dir, name) {
         Err(Errno::NOENT) => return Ok(true),
@@ -129,7 +134,7 @@ pub(super) fn may_go<O: Os>(
     if stat.nlink > 1 {
         return Ok(true);
     }
-    let same = is_as_read(&stat, read, pass.unwrap_or(Pass::Redo));
+    let same = is_as_read(&stat, read, pass.unwrap_or(Pass::Redo), written);
     if !same || read.pieces.is_empty() {
         return Ok(same);
     }
@@ -140,10 +145,15 @@ pub(super) fn may_go<O: Os>(
     }
 }
 
-/// In a redo earlier records may have moved the change time once more.
-fn is_as_read(stat: &Stat, read: &Read, pass: Pass) -> bool {
-    Was::of(stat) == read.was
-        && read.ctime.filter(|_| pass == Pass::First).is_none_or(|ctime| stat.ctime == ctime)
+/// In a redo earlier records may have moved the times once more: the change time, and the modification time of a file
+/// whose bytes they wrote. What that was before may have been lost with the power, but is not later.
+fn is_as_read(stat: &Stat, read: &Read, pass: Pass, written: &Written) -> bool {
+    let was = Was::of(stat);
+    let same = match written.found(stat) {
+        Some(found) => Was { mtime: read.was.mtime, ..was } == read.was && found <= read.was.mtime,
+        None => was == read.was,
+    };
+    same && read.ctime.filter(|_| pass == Pass::First).is_none_or(|ctime| stat.ctime == ctime)
 }
 
 fn pieces_differ<O: Os>(os: &O, fd: &O::Fd, read: &Read) -> Result<bool> {

@@ -27,6 +27,7 @@ use crate::publish::reclaim::reclaim;
 use crate::publish::site::{Around, Carried, OldEnds, Site};
 use crate::publish::targets::{self, Targets};
 use crate::publish::ways::Ways;
+use crate::publish::written::Written;
 use crate::publish::{publish, Pending};
 use crate::record::{Act, Body};
 use std::cell::OnceCell;
@@ -212,6 +213,7 @@ impl<'a, O: Os> Recovery<'a, O> {
             marks: marks::prove_on(info.kind),
             targets: Targets::<O>::new(),
             old_ends: HashMap::new(),
+            written: Written::default(),
             met: Vec::new(),
         };
         Ok(Recovery {
@@ -400,6 +402,8 @@ struct Redo<'a, O: Os> {
     targets: Targets<O>,
     /// See [`Site::old_ends`].
     old_ends: HashMap<Handle, OldEnds>,
+    /// See [`Site::written`].
+    written: Written,
     /// Conflict copies of a try of this record that was cut off: the next one may find it done.
     met: Vec<ConflictCopy>,
 }
@@ -487,6 +491,7 @@ impl<O: Os> Redo<'_, O> {
             targets: std::mem::take(&mut self.targets),
             keeps_targets: self.keeps_targets && in_place,
             old_ends,
+            written: std::mem::take(&mut self.written),
         };
         let mut site = Site::redo(os, area, slots, body, *around, self.marks, carried);
         let published = publish(&mut site, body);
@@ -494,13 +499,14 @@ impl<O: Os> Redo<'_, O> {
         self.targets = std::mem::take(&mut site.patch_targets);
         self.old_ends = std::mem::take(&mut site.old_ends);
         self.met.append(&mut site.conflict_copies);
+        let reclaimed = published.is_ok().then(|| reclaim(&mut site, body));
+        self.written = std::mem::take(&mut site.written);
         let conflict_copies = published?;
         self.met.retain(|met| !conflict_copies.contains(met));
         recovered.conflict_copies.extend(self.met.drain(..).chain(conflict_copies));
-        let reclaimed = reclaim(&mut site, body);
         recovered.conflict_copies.append(&mut site.conflict_copies);
         recovered.finished += 1;
-        Ok(if reclaimed.is_ok() { Reclaimed::All } else { Reclaimed::Not })
+        Ok(if reclaimed.is_some_and(|done| done.is_ok()) { Reclaimed::All } else { Reclaimed::Not })
     }
 }
 

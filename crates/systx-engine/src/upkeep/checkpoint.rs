@@ -7,7 +7,7 @@ use crate::domain::layout::NEXT_WORD;
 use crate::domain::marks;
 use crate::domain::shared_staging::shared_staging_of;
 use crate::domain::Domain;
-use crate::id::{Lsn, OwnerIx};
+use crate::id::{Lsn, OwnerIx, TxId};
 use crate::invariant::invariant;
 use crate::log::{Cell, LogError};
 use crate::mutant::{self, Mutant};
@@ -16,7 +16,7 @@ use crate::publish::site::{Pass, Site};
 use crate::record::Body;
 use crate::recovery::{kept_for, Logs};
 use crate::shown::Shown;
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use systx_os::{Errno, Open, Os};
 use tracing::{debug, debug_span};
 
@@ -87,7 +87,7 @@ impl<O: Os> Domain<O> {
         let outline = crate::log::outline(&self.os, &self.area.dir, self.area.id)?;
         let mut settled = Settled::new(self);
         let (mut done, mut past, mut left) = (Vec::new(), Vec::new(), None);
-        let (mut marks, mut covered) = (Vec::new(), Covered::new(self, scope));
+        let (mut marked, mut covered) = (Vec::new(), Covered::new(self, scope));
         let boot = self.os.boot_id().map_err(os_error("learning which boot this is"))?;
         let mut unanswered = Vec::new();
         for (lsn, entry) in outline.replay.published() {
@@ -105,8 +105,8 @@ impl<O: Os> Domain<O> {
             }
             past.push(Past::of(lsn, entry.written, &body));
             covered.add(self, &body);
-            if self.marks().is_some() && marks::has_one(&body) {
-                marks.push((lsn, marks::name_of(&body)));
+            if marks::may_be(&body) {
+                marked.push((lsn, body.id));
             }
             match reclaimed {
                 Ok(true) => done.push((lsn, body.id)),
@@ -141,9 +141,7 @@ impl<O: Os> Domain<O> {
         for (_, id) in done.into_iter().filter(|(lsn, _)| *lsn <= bound) {
             self.discard_staging(id);
         }
-        for (_, mark) in marks.into_iter().filter(|(lsn, _)| *lsn <= bound) {
-            let _ = self.os.unlink(&self.area.tx, &mark);
-        }
+        self.discard_marks(marked.into_iter().filter(|(lsn, _)| *lsn <= bound).map(|(_, id)| id).collect());
         // After its cell is in the log: an entry that is filled from now on has its record in that segment or
         // a later one.
         let needed = self.records_in_flight().map_err(os_error("reading the file table"))?.min(pos.segment);
@@ -151,6 +149,16 @@ impl<O: Os> Domain<O> {
         match left {
             None => Ok(()),
             Some(error) => Err(os_error("deleting what was taken out, in tx/")(error)),
+        }
+    }
+
+    /// Deletes marks and notes of records that are never redone. Any that stays goes with the next recovery.
+    fn discard_marks(&self, of: HashSet<TxId>) {
+        let listed = if of.is_empty() { Ok(Vec::new()) } else { self.os.read_dir(&self.area.tx) };
+        for entry in listed.unwrap_or_default() {
+            if marks::owner_of(&entry.name).is_some_and(|id| of.contains(&id)) {
+                let _ = self.os.unlink(&self.area.tx, &entry.name);
+            }
         }
     }
 

@@ -5,6 +5,7 @@
 //! a child does it that shares this process's memory ([`super::borrowed`]) and nothing of its signals: it has a
 //! handler of its own, which ends it. The process that this runs in notices nothing, and has no core of a child.
 
+use rustix::fs::fstat;
 use rustix::mm::{mmap, munmap, MapFlags, ProtFlags};
 use std::os::fd::BorrowedFd;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -39,10 +40,31 @@ pub(super) fn compare_exchange(fd: BorrowedFd<'_>, offset: u64, before: &[u8], a
     // SAFETY: a new mapping at an address of the kernel's choice; nothing of ours is replaced.
     let map = unsafe { mmap(core::ptr::null_mut(), len, flags, MapFlags::SHARED, fd, start)? };
     let bytes = map.cast::<u8>().wrapping_add(skip);
-    let exchanged = in_child(&Work { bytes, before, after, verdict: AtomicU32::new(NONE) });
+    let work = Work { bytes, before, after, verdict: AtomicU32::new(NONE) };
+    let is_cut = || Ok(fstat(fd)?.st_size.unsigned_abs() < offset + before.len() as u64);
+    let exchanged = match in_child(&work) {
+        // Only a file that ends sooner is cut: it may have been for a moment, or a store finds no block for a hole or a
+        // copy on write.
+        Ok(Ended::Fault) if !is_cut()? => in_child(&work),
+        ended => ended,
+    };
     // SAFETY: the mapping made above, which no reference outlives: the child has ended.
     unsafe { munmap(map, len)? };
-    exchanged
+    match exchanged? {
+        Ended::Told(all) => Ok(all),
+        Ended::Fault if is_cut()? => Ok(false),
+        Ended::Fault => Err(Errno::NOSPC),
+        Ended::Killed => Err(Errno::INTR),
+    }
+}
+
+/// The end of the child.
+enum Ended {
+    /// With this answer: whether every word was exchanged.
+    Told(bool),
+    /// By SIGBUS.
+    Fault,
+    Killed,
 }
 
 /// What the child is told, and what it answers.
@@ -69,7 +91,9 @@ fn exchange(work: &Work<'_>) -> u32 {
         // not the caller.
         let cell = unsafe { AtomicU64::from_ptr(at) };
         let (old, new) = (word(old), word(new));
-        if old != new && cell.compare_exchange(old, new, Ordering::AcqRel, Ordering::Acquire).is_err() {
+        let exchanged = || cell.compare_exchange(old, new, Ordering::AcqRel, Ordering::Acquire);
+        // A child before this one may have stored it.
+        if old != new && exchanged().is_err_and(|found| found != new) {
             verdict = SOME;
         }
     }
@@ -98,19 +122,20 @@ extern "C" fn child(work: *mut libc::c_void) -> libc::c_int {
     NONE as libc::c_int
 }
 
-/// SIGBUS of the child: another process has cut the file, so its state now is that process's.
+/// SIGBUS of the child: another process has cut the file, or there is no room.
 extern "C" fn cut(_signal: libc::c_int) {
     // SAFETY: ends the child at once; destructors and exit handlers are the caller's.
     unsafe { libc::_exit(NONE as libc::c_int) }
 }
 
-fn in_child(work: &Work<'_>) -> Result<bool> {
+fn in_child(work: &Work<'_>) -> Result<Ended> {
     let told = std::ptr::from_ref(work).cast_mut().cast::<libc::c_void>();
     // SAFETY: `child` allocates nothing and takes no lock, and `work` outlives the call.
     let status = unsafe { borrowed::run(child, told) }?;
     Ok(match work.verdict.load(Ordering::Acquire) {
-        NONE => libc::WIFEXITED(status) && libc::WEXITSTATUS(status) as u32 == ALL,
-        verdict => verdict == ALL,
+        NONE if libc::WIFEXITED(status) => Ended::Fault,
+        NONE => Ended::Killed,
+        verdict => Ended::Told(verdict == ALL),
     })
 }
 
@@ -160,8 +185,9 @@ mod tests {
                 }
             });
             for _ in 0..200 {
-                // What was cut off is zeros again, or gone: both answers are right, and this process lives.
-                compare_exchange(fd.as_fd(), 4096, &[0; 1 << 19], &[1; 1 << 19]).expect("answers");
+                // What was cut off is zeros again, or gone: all answers are right, and this process lives.
+                let told = compare_exchange(fd.as_fd(), 4096, &[0; 1 << 19], &[1; 1 << 19]);
+                assert!(told.is_ok() || told == Err(Errno::NOSPC), "{told:?}");
             }
             done.store(true, Ordering::Relaxed);
         });

@@ -169,7 +169,8 @@ impl Machine {
         }
         // The hand that plants trees and looks at them.
         let (name, alive, buried) = ("world".into(), true, false);
-        let world = Process { limited: Vec::new(), name, uid: 0, gid: 0, alive, buried, points: 0, lineage: 0 };
+        let world =
+            Process { limited: Vec::new(), name, uid: 0, gid: 0, alive, buried, points: 0, lineage: 0 };
         state.processes.push(world);
         Machine::of(state, Control::default())
     }

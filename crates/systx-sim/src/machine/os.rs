@@ -220,19 +220,29 @@ impl Os for SimOs {
     }
 
     fn compare_exchange(&self, fd: &SimFd, offset: u64, before: &[u8], after: &[u8]) -> Result<bool> {
-        self.call(Call::Pwrite, b"", Some(fd.file), |s, _| {
-            let mut all = true;
-            for (n, (old, new)) in before.chunks(8).zip(after.chunks(8)).enumerate() {
-                let at = offset + n as u64 * 8;
-                let mut now = vec![0; old.len()];
-                if s.read(fd.file, &mut now, at)? < old.len() || now != old {
-                    all = false;
-                } else {
-                    s.write(fd.file, new, at)?;
+        // A kill comes between any two words: here within a sector.
+        let half = ((before.len() / 16) | 1) * 8;
+        let exchange = |from: usize, to: usize| {
+            self.call(Call::Pwrite, b"", Some(fd.file), |s, _| {
+                let mut all = true;
+                let words = before[from..to].chunks(8).zip(after[from..to].chunks(8)).enumerate();
+                for (n, (old, new)) in words {
+                    let at = offset + (from + n * 8) as u64;
+                    let mut now = vec![0; old.len()];
+                    if s.read(fd.file, &mut now, at)? < old.len() || (now != old && now != new) {
+                        all = false;
+                    } else if now == old {
+                        s.write(fd.file, new, at)?;
+                    }
                 }
-            }
-            Ok(all)
-        })
+                Ok(all)
+            })
+        };
+        if before.len() <= half {
+            return exchange(0, before.len());
+        }
+        let first = exchange(0, half)?;
+        Ok(exchange(half, before.len())? && first)
     }
 
     fn append(&self, fd: &SimFd, bytes: &[u8]) -> Result<(u64, usize)> {

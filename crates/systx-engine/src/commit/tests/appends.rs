@@ -5,12 +5,12 @@ use super::pages::*;
 use super::world::*;
 use crate::domain::{Domain, InFlight, SlotState};
 use crate::id::PAGE_BYTES;
-use crate::outcome::{CommitError, Committed, Durability, Verb, VerbError};
+use crate::outcome::{CommitError, Committed, ConflictCopy, ConflictCopyKind, Durability, Verb, VerbError};
 use crate::transaction::{Access, AppendedAt, Node, SetAttr, Transaction};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::Arc;
-use systx_os::{Errno, FsKind, Open, Os, Seek};
-use systx_sim::machine::{run_process, Call, Effect, Fault, Machine, SimFd, SimOs};
+use systx_os::{Errno, FsKind, Open, Os, Rename, Seek};
+use systx_sim::machine::{run_process, Call, Effect, Fault, Machine, Plant, SimFd, SimOs};
 
 const BOTH: [Durability; 2] = [Durability::Durable, Durability::None];
 const OURS: &str = "<ours, which is longer than what the others append>";
@@ -554,4 +554,51 @@ fn a_reader_of_the_size_beside_any_call_of_an_append_has_seen_all_of_it_or_nothi
         }
     }
     assert!(came > 10, "{came}");
+}
+
+/// The redo of the first of two commits writes to the file that the second one has read and taken away.
+#[test]
+fn what_a_redo_writes_to_a_file_that_is_taken_away_behind_is_no_outsiders_change() {
+    type Change = fn(&mut Transaction<SimOs>, Node) -> Verb<()>;
+    let changes: [Change; 2] = [|t, f| append(t, f, OURS), |t, f| write(t, f, 0, b"page")];
+    for (kind, (n, change)) in [FsKind::Ext4, FsKind::Xfs, FsKind::Btrfs]
+        .into_iter()
+        .flat_map(|kind| changes.into_iter().enumerate().map(move |c| (kind, c)))
+    {
+        for replaced in [true, false] {
+            let machine = machine(kind);
+            let planted = [("w/f", Plant::File(&[b'.'; 5000])), ("w/g", Plant::File(b"g"))];
+            machine.plant(0, &planted).expect("planting");
+            machine.settle();
+            let os = machine.spawn("owner");
+            run_process(&os, || {
+                let domain = open(&os).expect("opens");
+                let (mut t, f) = begin(&domain, Durability::Durable).expect("begins");
+                change(&mut t, f).expect("works");
+                committed(t.commit());
+                let (mut t, f) = begin(&domain, Durability::Durable).expect("begins");
+                read(&mut t, f, 0).expect("reads");
+                let (w, _) = t.lookup(t.root(0), b"w").expect("looks").expect("is there");
+                if replaced {
+                    t.rename(w, b"g", w, b"f", Rename::Replace).expect("works");
+                } else {
+                    t.unlink(w, b"f").expect("works");
+                }
+                committed(t.commit());
+            })
+            .expect("lives");
+            os.exit();
+            for (seed, crash) in crashes() {
+                let machine = copy(&machine);
+                machine.power_loss(crash, &mut fastrand::Rng::with_seed(seed));
+                let os = machine.spawn("recovery");
+                let told = run_process(&os, || open(&os).expect("opens").recovered.clone()).expect("lives");
+                let what = format!("{kind:?}, {crash:?}, change {n}, replaced {replaced}");
+                let changed = |copy: &ConflictCopy| copy.what == ConflictCopyKind::ReadThenChanged;
+                let wrong = told.conflict_copies.iter().any(changed);
+                assert!(!wrong, "{what}: no other process was there, {told:?}");
+                assert_eq!(machine.look(0, "w/f").is_some(), replaced, "{what}");
+            }
+        }
+    }
 }

@@ -39,4 +39,5 @@ mod review;
 mod shared_staging;
 mod stuck;
 mod times;
+mod words;
 mod world;

@@ -485,6 +485,11 @@ fn check_of(mutant: Mutant) -> Check {
             "crate::publish::place::tests::a_power_loss_at_any_call_of_filling_a_file_again_is_followed_by_another_try",
             "at call",
         ),
+        Mutant::WordsNotNoted => check("words::a_kill_between_two_words_leaves_all_or_nothing", ": torn"),
+        Mutant::TimesOfRedoUnknown => check(
+            "appends::what_a_redo_writes_to_a_file_that_is_taken_away_behind_is_no_outsiders_change",
+            "no other process was there",
+        ),
         Mutant::LimitsAlike => {
             check("stuck::what_a_recovery_with_fewer_rights_is_refused_waits_for_one_with_all", "kept for ever")
         }
@@ -776,6 +781,8 @@ noticed! {
     power_over_what_a_record_has_is_noticed: PowerOverRecord,
     contents_that_are_written_without_a_note_are_noticed: RestoringNotNoted,
     rights_that_are_not_asked_for_are_noticed: RightsUnasked,
+    words_whose_old_bytes_are_not_noted_are_noticed: WordsNotNoted,
+    times_of_a_redo_that_are_taken_for_others_are_noticed: TimesOfRedoUnknown,
     limits_that_are_taken_for_one_another_are_noticed: LimitsAlike,
     rights_that_another_owner_gets_are_noticed: RightsOfAnyOwner,
     a_record_that_is_overwritten_without_one_is_noticed: RecordsOverwritten,
