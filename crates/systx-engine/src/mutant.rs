@@ -73,7 +73,7 @@ mutants! {
     GrowthOverCut,
     /// A recovery that writes contents again does not note it.
     RestoringNotNoted,
-    /// The old bytes of what is exchanged word by word are not noted.
+    /// An exchange word by word makes no note of the old bytes before it.
     WordsNotNoted,
     /// A redo takes the time of its own writes for another process's.
     TimesOfRedoUnknown,

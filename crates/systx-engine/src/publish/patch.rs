@@ -228,7 +228,7 @@ struct Patching<'a, O: Os> {
 }
 
 impl<O: Os> Patching<'_, O> {
-    /// The act about the size, which is this at present.
+    /// Decides what is done about the size; `size` is the present one.
     fn verdict(&self, size: u64, stamp: Stamp) -> Result<Verdict> {
         let (patch, sharing) = (self.patch, self.sharing);
         let (resize, found) = (Resize::of(patch), Size::of(patch, size));
@@ -304,8 +304,8 @@ impl<O: Os> Patching<'_, O> {
     }
 
     /// Returns true if another process has cut the file within a sector that has not the new bytes up to there: a power
-    /// loss may have left it as it was before, of which the record knows only the whole sector. The last record of a
-    /// sector is asked.
+    /// loss may have left it as it was before, of which the record knows only the whole sector. Of
+    /// several records that wrote the sector only the last one is asked.
     fn is_cut_within(&self, size: u64) -> Result<bool> {
         let at = size / SECTOR_BYTES as u64 * SECTOR_BYTES as u64;
         let Some(range) = self.range_of(at).filter(|_| at < size && !(self.later)(at)) else {
@@ -328,7 +328,7 @@ impl<O: Os> Patching<'_, O> {
         Known { before, after, at: chunk.at + from as u64, ends: self.ends }
     }
 
-    /// The state of such a sector; one that was exchanged in part counts as old.
+    /// The state of a sector. One that was exchanged in part counts as old: it is written.
     fn judge(
         &self,
         range: &PatchRange,
@@ -490,13 +490,8 @@ impl<O: Os> Patching<'_, O> {
         };
         let mut run: Option<Run> = None;
         for sector in (0..len).step_by(SECTOR_BYTES).map(|s| s..(s + SECTOR_BYTES).min(len)) {
-            let writes = match self.judge(
-                range,
-                chunk,
-                sector.start,
-                &after[sector.clone()],
-                &present[sector.clone()],
-            )? {
+            let (new, now) = (&after[sector.clone()], &present[sector.clone()]);
+            let writes = match self.judge(range, chunk, sector.start, new, now)? {
                 Sector::After => false,
                 Sector::Before | Sector::Cut if self.goes_on(at + sector.start as u64, sector.len())? => {
                     false

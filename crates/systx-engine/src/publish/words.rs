@@ -86,7 +86,7 @@ impl<O: Os> Words<O> {
 
     /// The step has been taken: a commit without a record needs no note any more.
     pub fn end(&self, os: &O) {
-        if let (Some((tx, name)), false) = (&self.at, self.is_synced) {
+        if let (Some(_), Some((tx, name)), false) = (self.note.get(), &self.at, self.is_synced) {
             let _ = os.unlink(tx, name);
         }
     }

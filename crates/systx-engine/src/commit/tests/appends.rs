@@ -556,7 +556,7 @@ fn a_reader_of_the_size_beside_any_call_of_an_append_has_seen_all_of_it_or_nothi
     assert!(came > 10, "{came}");
 }
 
-/// The redo of the first of two commits writes to the file that the second one has read and taken away.
+/// A redo writes the bytes of a first commit to a file that a second commit has read and then removed or replaced.
 #[test]
 fn what_a_redo_writes_to_a_file_that_is_taken_away_behind_is_no_outsiders_change() {
     type Change = fn(&mut Transaction<SimOs>, Node) -> Verb<()>;

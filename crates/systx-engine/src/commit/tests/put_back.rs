@@ -194,7 +194,7 @@ fn a_capability_is_given_again_to_bytes_that_are_written_again() {
     }
 }
 
-/// The bytes that another process has put back get a set-id bit: the commit stands on them.
+/// Another process puts back the bytes that a commit has changed; then a commit gives the file a set-id bit.
 #[test]
 fn power_over_bytes_that_an_outsider_has_put_back_is_not_taken_by_the_redo_of_a_record_before() {
     const OURS: &[u8] = b"other bytes!";

@@ -555,7 +555,7 @@ fn what_a_commit_without_a_record_has_put_back_stays_after_a_power_loss() {
     }
 }
 
-/// The object of a record is gone on purpose.
+/// A commit without a record removes or replaces the object that a record has changed.
 #[test]
 fn what_a_commit_without_a_record_has_removed_or_replaced_is_not_reported_as_taken_by_others() {
     type Take = fn(&mut Transaction<SimOs>, crate::types::Node) -> Result<(), VerbError>;

@@ -132,7 +132,7 @@ fn resize(os: &SimOs, rng: &mut fastrand::Rng, byte: u8, model: &mut Vec<u8>) ->
     say
 }
 
-/// The second of two commits is on the disk already, and has put back what the first one found; or bytes of it are.
+/// The second of two commits puts back what the first one found, and is on the disk in whole or in part.
 #[test]
 fn what_a_commit_puts_back_in_a_sector_that_it_lets_grow_stays_after_a_redo() {
     for (seed, kind) in [FsKind::Ext4, FsKind::Xfs, FsKind::Btrfs].into_iter().enumerate() {
@@ -233,7 +233,7 @@ fn a_file_that_commits_made_longer_and_shorter_has_the_last_contents_after_a_pow
 /// Of the sector that is cut the disk may have the state before the commits.
 #[test]
 fn of_a_file_that_an_outsider_cuts_since_nothing_is_lost_unsaid() {
-    // The sectors that commits write, one after the other.
+    // Each number is a sector that one commit writes.
     for written in [&[0][..], &[0, 0], &[0, 1], &[1, 0], &[0, 1, 0]] {
         let kinds = [FsKind::Ext4, FsKind::Xfs, FsKind::Btrfs];
         let crashes = || Crash::WORST.into_iter().chain([Crash::Random; 20]);

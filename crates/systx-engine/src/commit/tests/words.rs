@@ -116,7 +116,7 @@ fn a_power_loss_between_two_words_or_behind_them_leaves_all_or_nothing() {
     }
 }
 
-/// The note of the old bytes is deleted with the checkpoint, or with the commit if that has no record.
+/// A checkpoint deletes the note of a durable commit. A commit without a record deletes its own.
 #[test]
 fn what_was_noted_of_words_goes() {
     for durability in [Durability::Durable, Durability::None] {
