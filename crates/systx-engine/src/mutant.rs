@@ -73,6 +73,12 @@ mutants! {
     GrowthOverCut,
     /// A recovery that writes contents again does not note it.
     RestoringNotNoted,
+    /// A sync that has failed is tried again.
+    SyncsRepeated,
+    /// A recovery behind a failed sync leaves the bytes that it finds written.
+    NotWrittenAgain,
+    /// A sector of which an exchange changes some words is torn only if nobody has stored the others.
+    WordsOfOthers,
     /// An exchange word by word makes no note of the old bytes before it.
     WordsNotNoted,
     /// A redo takes the time of its own writes for another process's.
@@ -85,6 +91,8 @@ mutants! {
     RightsUnasked,
     /// A commit without a record changes what an uncovered one says.
     RecordsOverwritten,
+    /// A commit without a record moves a directory through which a redo would go to what an uncovered one says.
+    MovedOverRecord,
     /// Verbs don't look at the disk for names that processes have made in a shared directory.
     SharedNotLookedAt,
     /// Objects of the committed tree come into directories that processes share.

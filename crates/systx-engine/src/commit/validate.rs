@@ -164,7 +164,7 @@ impl<O: Os> Commit<'_, O> {
         let moved = without && moves_a_directory(domain, change);
         let meets = |changed: &Signature| {
             let known = asked.iter().any(|object| changed.may_contain(*object));
-            known || without && (moved || change.body.names_one_of(changed))
+            known || moved || without && change.body.names_one_of(changed)
         };
         let (mut hit, mut overrun) = (false, false);
         domain.each_since(covered, recorded, |changed| match changed {
@@ -359,7 +359,8 @@ pub(super) fn failed(doing: &'static str, error: Errno) -> CommitError {
 /// A directory that is moved, where a redo goes by paths: it would find nothing below.
 fn moves_a_directory<O: Os>(domain: &Domain<O>, change: &Change<O>) -> bool {
     let is_moved = |step: &Step| matches!(step.act, Act::Take { directory: true, .. });
-    !domain.info.open_by_handle && change.body.steps.iter().any(is_moved)
+    let by_path = !domain.info.open_by_handle && !mutant::on(Mutant::MovedOverRecord);
+    by_path && change.body.steps.iter().any(is_moved)
 }
 
 /// A file that is cut: a redo can't bring back what a record before has written into the sector of the new end, as the disk

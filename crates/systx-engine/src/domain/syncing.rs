@@ -1,9 +1,13 @@
 //! Syncing the file system, and what is forgotten of it then.
+//!
+//! Guarantees: a sync that has failed is not repeated in this life of the table. The kernel reports a failed write once
+//! and calls the pages clean, so that the next sync finds nothing to do and says that all is well. The log closes instead,
+//! and the recovery that opens it writes its bytes once more. Does not: notice what was reported to another program.
 
 use super::on_disk::Began;
 use super::Domain;
 use crate::id::Objects;
-use systx_os::{Os, Result, Writing};
+use systx_os::{Errno, Os, Result, Writing};
 
 impl<O: Os> Domain<O> {
     /// Returns true if a transaction builds on a `none` commit that is not on stable storage yet.
@@ -26,7 +30,7 @@ impl<O: Os> Domain<O> {
     /// Syncs the file system, and remembers when that began: whatever is older is on the disk.
     pub(crate) fn sync_everything(&self) -> Result<()> {
         let began = Began::now(&self.os);
-        self.os.syncfs(&self.area.dir)?;
+        self.closing(self.os.syncfs(&self.area.dir))?;
         let held = self.lock()?;
         self.table.on_disk().synced(held.proof(), began);
         Ok(())
@@ -40,14 +44,22 @@ impl<O: Os> Domain<O> {
     {
         let os = &self.os;
         // For one file, too: an fsync of its own would be one more flush.
-        files.clone().try_for_each(|fd| os.write_out(fd, Writing::Start))?;
+        self.closing(files.clone().try_for_each(|fd| os.write_out(fd, Writing::Start)))?;
         // The kernel reports a write-back error once, to this call: the barrier file must not be the one to
         // ask.
-        files.clone().try_for_each(|fd| os.write_out(fd, Writing::Wait))?;
+        self.closing(files.clone().try_for_each(|fd| os.write_out(fd, Writing::Wait)))?;
         // The barrier inode changes after the last wait, so that its sync commits the journal up to here.
         let barrier = self.barrier_file()?;
         let now = os.now();
         os.utimens(&barrier, None, Some(now))?;
-        os.fsync(&barrier)
+        self.closing(os.fsync(&barrier))
+    }
+
+    /// Closes the log if a sync has failed. One of a descriptor that this process has lost was none.
+    pub(crate) fn closing(&self, synced: Result<()>) -> Result<()> {
+        if let Some(error) = synced.err().filter(|error| *error != Errno::BADF) {
+            self.log.poison(error);
+        }
+        synced
     }
 }

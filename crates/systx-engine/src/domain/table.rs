@@ -38,6 +38,7 @@ use super::unsynced::Unsynced;
 use crate::corrupt::Corrupt;
 use crate::id::{Lsn, OwnerIx, TxId};
 use crate::lock::{Locked, RobustLock};
+use crate::log::Log;
 use crate::mutant::{self, Mutant};
 use std::sync::atomic::Ordering;
 use std::sync::Arc;
@@ -87,6 +88,8 @@ pub struct Initializer<O: Os> {
     mem: Arc<O::Mem>,
     life: Life,
     id: [u64; 2],
+    /// See [`Initializer::syncs_again`].
+    again: bool,
     _byte: O::Owned,
 }
 
@@ -182,6 +185,7 @@ impl<O: Os> Table<O> {
             if !owners.anybody() {
                 let mem = Arc::new(allocate(os, area)?);
                 let was = mem.load(STATE_WORD, Ordering::Acquire);
+                let again = life.is_of(&*mem) && Log::<O>::is_poisoned_in(&mem, LOG_BASE);
                 if !mutant::on(Mutant::StaleFirst) {
                     mem.store(STATE_WORD, 0, Ordering::SeqCst);
                     if owners.anybody() {
@@ -195,6 +199,7 @@ impl<O: Os> Table<O> {
                     mem,
                     life,
                     id: [os.random(), os.random()],
+                    again,
                     _byte: byte,
                 }));
             }
@@ -405,7 +410,33 @@ impl<O: Os> Table<O> {
     }
 }
 
+impl Life {
+    /// Returns true if a table is of this life.
+    fn is_of<M: Words>(self, mem: &M) -> bool {
+        let word = |w| mem.load(w, Ordering::Acquire);
+        [word(BOOT_WORD), word(BOOT_WORD + 1)] == self.boot && word(LIFE_WORD) == self.superblock
+    }
+
+    fn store<M: Words>(self, mem: &M) {
+        mem.store(BOOT_WORD, self.boot[0], Ordering::Release);
+        mem.store(BOOT_WORD + 1, self.boot[1], Ordering::Release);
+        mem.store(LIFE_WORD, self.superblock, Ordering::Release);
+    }
+}
+
 impl<O: Os> Initializer<O> {
+    /// Returns true if a sync has failed in this life, or one of a recovery was cut off: the kernel may call pages clean
+    /// that the disk has not.
+    pub(crate) fn syncs_again(&self) -> bool {
+        self.again && !mutant::on(Mutant::NotWrittenAgain)
+    }
+
+    /// Says that a recovery syncs: unless it finishes the table, the next one of this life writes its bytes once more.
+    pub(crate) fn syncs(&self) {
+        self.life.store(&*self.mem);
+        Log::<O>::poison_in(&self.mem, LOG_BASE, Errno::IO);
+    }
+
     /// Empties the table and makes it ready: the log ends before `next`, and no number from `next_tx` on was
     /// ever used. `prepare` sets the words of other parts; no process uses the table before that.
     ///
@@ -434,9 +465,7 @@ fn empty<M: Words>(mem: &M, life: Life, id: [u64; 2], next: Lsn, next_tx: TxId) 
     mem.store(VERSION_WORD, VERSION, Ordering::Release);
     mem.store(NEXT_WORD, next.0, Ordering::Release);
     mem.store(NEXT_TX_WORD, next_tx.0, Ordering::Release);
-    mem.store(BOOT_WORD, life.boot[0], Ordering::Release);
-    mem.store(BOOT_WORD + 1, life.boot[1], Ordering::Release);
-    mem.store(LIFE_WORD, life.superblock, Ordering::Release);
+    life.store(mem);
     mem.store(ID_WORD, id[0], Ordering::Release);
     mem.store(ID_WORD + 1, id[1], Ordering::Release);
 }

@@ -84,7 +84,7 @@ impl core::fmt::Display for LogError {
             LogError::Os { doing, segment: 0, error } => write!(f, "{doing}: {error}"),
             LogError::Os { doing, segment, error } => write!(f, "{doing} log/{segment:016x}: {error}"),
             LogError::Poisoned { error } => {
-                write!(f, "the log is closed since syncing it failed ({error}): run systx recover")
+                write!(f, "the log is closed since a sync failed ({error}): run systx recover when no systx runs there")
             }
             LogError::NotStarted => f.write_str("the log is not open: run systx recover"),
             LogError::Moved => f.write_str("the log went on to another segment: write the body again"),

@@ -104,6 +104,23 @@ impl<O: Os> Log<O> {
         matches!(self.shared.state(), State::Poisoned(_))
     }
 
+    /// Closes the log for all: a sync of what its records have changed has failed.
+    pub(crate) fn poison(&self, error: Errno) {
+        if !mutant::on(Mutant::SyncsRepeated) {
+            self.shared.set_state(State::Poisoned(error));
+        }
+    }
+
+    /// Closes that of a table which a recovery builds.
+    pub(crate) fn poison_in(mem: &Arc<O::Mem>, base: usize, error: Errno) {
+        Shared::new(mem.clone(), base).set_state(State::Poisoned(error));
+    }
+
+    /// [`Log::is_poisoned`] of a table that nobody uses.
+    pub(crate) fn is_poisoned_in(mem: &Arc<O::Mem>, base: usize) -> bool {
+        matches!(Shared::new(mem.clone(), base).state(), State::Poisoned(_))
+    }
+
     /// Returns true if the current segment was deleted, as by a program that tidies a directory like /tmp:
     /// nothing can be appended.
     pub fn is_gone(&self) -> bool {

@@ -7,7 +7,7 @@ use super::decide::{
 use super::pieces::{after_image, chunks, Chunk, CHUNK_BYTES};
 use super::place::open_for_writing;
 use super::site::{OldEnds, Pass, Site};
-use super::words::{is_noted, Words};
+use super::words::Words;
 use super::{moved, refused};
 use crate::bytes::{read_up_to, sector_crc, write_all};
 use crate::invariant::invariant;
@@ -283,7 +283,7 @@ impl<O: Os> Patching<'_, O> {
         };
         let chunk = Chunk { at, skip: (at - range.offset) as usize, len: sector.len() };
         let before = (&range.before, chunk.skip / SECTOR_BYTES);
-        self.words.is_torn(self.os, at, sector, &self.after(range, chunk)?, before)
+        Ok(self.words.torn(self.os, at, sector, &self.after(range, chunk)?, before)?.is_some())
     }
 
     /// Returns true if a sector at an end of the old file is as it is with the new size: bytes can have survived
@@ -328,7 +328,7 @@ impl<O: Os> Patching<'_, O> {
         Known { before, after, at: chunk.at + from as u64, ends: self.ends }
     }
 
-    /// The state of a sector. One that was exchanged in part counts as old: it is written.
+    /// The state of a sector. One that was exchanged in part counts as old; with the bytes that it gets.
     fn judge(
         &self,
         range: &PatchRange,
@@ -336,12 +336,20 @@ impl<O: Os> Patching<'_, O> {
         from: usize,
         after: &[u8],
         present: &[u8],
-    ) -> Result<Sector> {
+    ) -> Result<(Sector, Option<Vec<u8>>)> {
         let known = self.known(range, chunk, from, after);
         let state = known.judge(present);
-        let is_unknown = matches!(state, Sector::Lost | Sector::Foreign);
-        let torn = is_unknown && self.words.is_torn(self.os, known.at, present, after, known.before)?;
-        Ok(if torn { Sector::Before } else { state })
+        let torn = match state {
+            Sector::Lost | Sector::Foreign => {
+                self.words.torn(self.os, known.at, present, after, known.before)?
+            }
+            Sector::After | Sector::Before | Sector::Cut => None,
+        };
+        Ok(match torn {
+            Some(bytes) if bytes == present => (Sector::After, None),
+            Some(bytes) => (Sector::Before, Some(bytes)),
+            None => (state, None),
+        })
     }
 
     /// Returns true if a file, up to a size between before and after, holds a sector that no pass of ours, cut
@@ -354,7 +362,7 @@ impl<O: Os> Patching<'_, O> {
                 read_up_to(self.os, self.target, &mut present, chunk.at)?;
                 let sectors = present.chunks(SECTOR_BYTES).zip(after.chunks(SECTOR_BYTES)).enumerate();
                 for (n, (present, after)) in sectors {
-                    if self.judge(range, chunk, n * SECTOR_BYTES, after, present)? == Sector::Foreign {
+                    if self.judge(range, chunk, n * SECTOR_BYTES, after, present)?.0 == Sector::Foreign {
                         return Ok(true);
                     }
                 }
@@ -453,7 +461,7 @@ impl<O: Os> Patching<'_, O> {
         Ok(theirs)
     }
 
-    /// Notes the old bytes of sectors before `end` that are to be exchanged by more than a word.
+    /// Notes the old bytes of sectors before `end` that are to be exchanged.
     fn note_words(&self, end: u64) -> Result<()> {
         for range in &self.patch.ranges {
             for chunk in chunks(range, end) {
@@ -462,7 +470,7 @@ impl<O: Os> Patching<'_, O> {
                 for sector in (0..len).step_by(SECTOR_BYTES).map(|s| s..(s + SECTOR_BYTES).min(len)) {
                     let (now, new) = (&present[sector.clone()], &after[sector.clone()]);
                     let known = self.known(range, chunk, sector.start, new);
-                    if known.judge(now) == Sector::Before && is_noted(now, new) {
+                    if known.judge(now) == Sector::Before && self.words.is_needed(now, new) {
                         self.words.note(self.os, now, chunk.at + sector.start as u64)?;
                     }
                 }
@@ -473,15 +481,15 @@ impl<O: Os> Patching<'_, O> {
 
     fn write_chunk(&self, range: &PatchRange, chunk: Chunk) -> Result<bool> {
         let (os, at) = (self.os, chunk.at);
-        let after = self.after(range, chunk)?;
+        let mut after = self.after(range, chunk)?;
         debug_assert_eq!(after.len(), chunk.len, "I6: a sector is judged by all of its new bytes");
         let mut present = vec![0; chunk.len];
         let len = read_up_to(os, self.target, &mut present, at)?;
         // The size is set already: a file that ends earlier was cut by an outsider, and past its end stays as
         // the outsider left it.
         let mut theirs = len < chunk.len;
-        let write = |run: Run| match self.sharing {
-            Sharing::Exclusive => self.put(range, &after, at, run).map(|()| false),
+        let write = |after: &[u8], run: Run| match self.sharing {
+            Sharing::Exclusive => self.put(range, after, at, run).map(|()| false),
             // Another process has the file open: its stores from now on are later than ours, and stay.
             Sharing::Shared => {
                 let (before, after) = (&present[run.clone()], &after[run.clone()]);
@@ -491,7 +499,11 @@ impl<O: Os> Patching<'_, O> {
         let mut run: Option<Run> = None;
         for sector in (0..len).step_by(SECTOR_BYTES).map(|s| s..(s + SECTOR_BYTES).min(len)) {
             let (new, now) = (&after[sector.clone()], &present[sector.clone()]);
-            let writes = match self.judge(range, chunk, sector.start, new, now)? {
+            let (state, torn) = self.judge(range, chunk, sector.start, new, now)?;
+            if let Some(bytes) = torn {
+                after[sector.clone()].copy_from_slice(&bytes);
+            }
+            let writes = match state {
                 Sector::After => false,
                 Sector::Before | Sector::Cut if self.goes_on(at + sector.start as u64, sector.len())? => {
                     false
@@ -506,14 +518,14 @@ impl<O: Os> Patching<'_, O> {
                 Some(run) if writes => Some(run.start..sector.end),
                 None if writes => Some(sector),
                 Some(run) => {
-                    theirs |= write(run)?;
+                    theirs |= write(&after, run)?;
                     None
                 }
                 None => None,
             };
         }
         if let Some(run) = run {
-            theirs |= write(run)?;
+            theirs |= write(&after, run)?;
         }
         Ok(theirs)
     }
@@ -552,7 +564,7 @@ impl<O: Os> Patching<'_, O> {
 
     fn put(&self, range: &PatchRange, after: &[u8], at: u64, run: Run) -> Result<()> {
         let (offset, len) = (at + run.start as u64, run.len() as u64);
-        if range.source == Source::Hole {
+        if range.source == Source::Hole && is_zeros(&after[run.clone()]) {
             match self.os.fallocate(self.target, Fallocate::PunchHole, offset, len) {
                 Err(Errno::OPNOTSUPP) => {}
                 done => return done,

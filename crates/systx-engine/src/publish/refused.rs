@@ -7,10 +7,11 @@
 //! descriptors, …); those leave the record pending.
 
 use super::attr::is_left;
-use super::decide::{Known, Sector};
+use super::decide::{Known, Sector, Sharing};
 use super::pieces::{after_image, chunks};
 use super::remove::drop_token;
 use super::site::{OldEnds, Pass, Site};
+use super::words::Words;
 use super::{pending, Pending};
 use crate::bytes::{read_up_to, write_all};
 use crate::mutant::{self, Mutant};
@@ -108,7 +109,7 @@ fn set_aside<O: Os>(site: &mut Site<'_, O>, n: usize, step: &Step, why: Conflict
         site.patch_targets.clear();
         // An object that has been made immutable, or runs, since it was published can't be opened for
         // writing.
-        if is_done(site, step)? {
+        if is_done(site, n, step)? {
             return Ok(());
         }
     }
@@ -155,7 +156,7 @@ fn set_aside<O: Os>(site: &mut Site<'_, O>, n: usize, step: &Step, why: Conflict
 
 /// Returns true if nothing of a step is left to do: everything is as the step leaves it, or an outsider's
 /// later change. Times are not looked at.
-fn is_done<O: Os>(site: &Site<'_, O>, step: &Step) -> Result<bool> {
+fn is_done<O: Os>(site: &Site<'_, O>, n: usize, step: &Step) -> Result<bool> {
     let os = site.os;
     let open = |object: &Handle, how| site.open(object, &step.at.path, &step.at.name, how);
     match &step.act {
@@ -175,7 +176,7 @@ fn is_done<O: Os>(site: &Site<'_, O>, step: &Step) -> Result<bool> {
             Ok(theirs || present.get(..got) == Some(&small.content))
         }
         Act::Patch(patch) => match open(&patch.file, Open::Read)? {
-            Some(fd) => nothing_is_as_before(site, step, patch, &fd),
+            Some(fd) => nothing_is_as_before(site, n, step, patch, &fd),
             None => Ok(true),
         },
         Act::Attr { object, changes, .. } => {
@@ -192,7 +193,13 @@ fn is_done<O: Os>(site: &Site<'_, O>, step: &Step) -> Result<bool> {
 }
 
 /// Returns true if no sector of a file is one that a patch would write, nor its size one that it would set.
-fn nothing_is_as_before<O: Os>(site: &Site<'_, O>, step: &Step, patch: &Patch, file: &O::Fd) -> Result<bool> {
+fn nothing_is_as_before<O: Os>(
+    site: &Site<'_, O>,
+    n: usize,
+    step: &Step,
+    patch: &Patch,
+    file: &O::Fd,
+) -> Result<bool> {
     let os = site.os;
     let size = os.stat(file)?.size;
     if size == patch.size_before && size != patch.size_after {
@@ -200,6 +207,7 @@ fn nothing_is_as_before<O: Os>(site: &Site<'_, O>, step: &Step, patch: &Patch, f
     }
     let slot =
         if in_slot(patch) { Some(os.open(site.slots, &slot_name(step.slot), Open::Read)?) } else { None };
+    let words = Words::of(site, n, Sharing::Shared)?;
     // Only old sectors count here, and those are recognized without the ends that a power loss cuts at.
     let ends = OldEnds::new();
     for range in &patch.ranges {
@@ -211,8 +219,14 @@ fn nothing_is_as_before<O: Os>(site: &Site<'_, O>, step: &Step, patch: &Patch, f
             for (n, (present, after)) in sectors {
                 let before = (&range.before, chunk.skip / SECTOR_BYTES + n);
                 let known = Known { before, after, at: chunk.at + (n * SECTOR_BYTES) as u64, ends: &ends };
-                if known.judge(present) == Sector::Before {
-                    return Ok(false);
+                let torn = || words.torn(os, known.at, present, after, before);
+                match known.judge(present) {
+                    Sector::After | Sector::Cut => {}
+                    Sector::Before => return Ok(false),
+                    Sector::Lost | Sector::Foreign if torn()?.is_some_and(|bytes| bytes != present) => {
+                        return Ok(false);
+                    }
+                    Sector::Lost | Sector::Foreign => {}
                 }
             }
         }

@@ -2,9 +2,10 @@
 //! written out meanwhile, leaves words of both states, and the record knows whole sectors only.
 //!
 //! Owns: the notes `tx/<id>-<nonce>.<step>w`: the old bytes at their places, in a file that is holes else. Guarantees: a
-//! durable commit has one on the disk before its first exchange of more than a word in a sector; any later pass knows by
-//! it each sector whose words are all old or new. Notes go as marks do, those of a commit without a record with the
-//! step. Does not: trust a note that the checksum of the record does not confirm.
+//! durable commit has one on the disk before its first exchange, one without a record before it exchanges more than a word
+//! of a sector. By it any later pass knows a sector that was exchanged in part, also if others have stored words of it that
+//! the step leaves: a page may be written out behind such a store. Notes go as marks do, those of a commit without a record
+//! with the step. Does not: trust a note that the checksum of the record does not confirm.
 
 use super::decide::{is_pre_image, Sharing};
 use super::site::Site;
@@ -67,21 +68,38 @@ impl<O: Os> Words<O> {
         }
     }
 
-    /// Returns true if a sector has old and new words, and no others. `before`: its checksums, and which one.
-    pub fn is_torn(
+    /// Returns true if the old bytes of a sector are to be noted before it is exchanged.
+    pub fn is_needed(&self, present: &[u8], after: &[u8]) -> bool {
+        let exchanged = present.chunks(WORD).zip(after.chunks(WORD)).filter(|(now, new)| now != new).count();
+        exchanged > 1 || (self.is_synced && exchanged > 0)
+    }
+
+    /// The bytes that a sector gets which was exchanged in part: new words, and those that the step leaves as they are now.
+    /// `None`: it was not; a word that the step changes is neither old nor new. `before`: its checksums, and which one.
+    pub fn torn(
         &self,
         os: &O,
         at: u64,
         present: &[u8],
         after: &[u8],
         before: (&Before, usize),
-    ) -> Result<bool> {
-        let Some(note) = self.note.get() else { return Ok(false) };
+    ) -> Result<Option<Vec<u8>>> {
+        let Some(note) = self.note.get() else { return Ok(None) };
         let mut old = [0; SECTOR_BYTES];
         let old = &mut old[..present.len()];
         read_up_to(os, note, old, at)?;
-        let mut words = present.chunks(WORD).zip(after.chunks(WORD)).zip(old.chunks(WORD));
-        Ok(is_pre_image(before.0, before.1, old) && words.all(|((now, new), old)| now == new || now == old))
+        if !is_pre_image(before.0, before.1, old) {
+            return Ok(None);
+        }
+        let mut bytes = Vec::with_capacity(present.len());
+        for ((now, new), old) in present.chunks(WORD).zip(after.chunks(WORD)).zip(old.chunks(WORD)) {
+            let stays = old == new && !mutant::on(Mutant::WordsOfOthers);
+            if !stays && now != old && now != new {
+                return Ok(None);
+            }
+            bytes.extend_from_slice(if stays { now } else { new });
+        }
+        Ok(Some(bytes))
     }
 
     /// The step has been taken: a commit without a record needs no note any more.
@@ -90,9 +108,4 @@ impl<O: Os> Words<O> {
             let _ = os.unlink(tx, name);
         }
     }
-}
-
-/// Returns true if more than a word of a sector is exchanged.
-pub(super) fn is_noted(present: &[u8], after: &[u8]) -> bool {
-    present.chunks(WORD).zip(after.chunks(WORD)).filter(|(now, new)| now != new).count() > 1
 }

@@ -165,7 +165,7 @@ impl<O: Os> Domain<O> {
             debug!("no table of this mount: recovering from the log");
             // Before the sync that ends it.
             let began = Began::now(os);
-            let after = after_reboot(os, &area, &info, peers, &mut recovered)?;
+            let after = after_reboot(os, &area, &info, peers, &initializer, &mut recovered)?;
             let claim = owners.claim().map_err(OpenError::Owners)?;
             // No process lives under this index once the table is there: it is for what could not be
             // published.

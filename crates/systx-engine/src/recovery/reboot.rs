@@ -15,7 +15,7 @@ use crate::domain::decisions::{self, Kept};
 use crate::domain::history::{self, Past};
 use crate::domain::marks;
 use crate::domain::shared_staging::{shared_stagings, slots_there, sweep_shared_stagings, SlotsOf};
-use crate::domain::{Area, OpenError, Peers};
+use crate::domain::{Area, Initializer, OpenError, Peers};
 use crate::id::{Lsn, TxId};
 use crate::invariant::invariant;
 use crate::log;
@@ -28,7 +28,7 @@ use crate::publish::site::{Around, Carried, OldEnds, Site};
 use crate::publish::targets::{self, Targets};
 use crate::publish::ways::Ways;
 use crate::publish::written::Written;
-use crate::publish::{publish, Pending};
+use crate::publish::{again, publish, Pending};
 use crate::record::{Act, Body};
 use std::cell::OnceCell;
 use std::collections::{HashMap, HashSet};
@@ -63,6 +63,7 @@ pub(crate) fn after_reboot<O: Os>(
     area: &Area<O>,
     info: &FsInfo,
     peers: &Peers<O>,
+    table: &Initializer<O>,
     recovered: &mut Recovered,
 ) -> core::result::Result<After, OpenError> {
     let records = understood(os, area, info)?;
@@ -70,6 +71,7 @@ pub(crate) fn after_reboot<O: Os>(
     debug!(checkpoint = replay.checkpoint.0, highest = replay.highest_lsn.0, "redoing what is between");
     tell_damage(replay, recovered);
     let mut recovery = Recovery::new(os, area, info, peers, &records, recovered)?;
+    recovery.redo.again = table.syncs_again();
     // Of all records, before the first step: a difference near the end concerns the first record, too.
     let chains = recovery.chains()?;
     // Where handles can't be opened an object is looked for wherever a record of the log takes it. Seldom, so
@@ -101,7 +103,7 @@ pub(crate) fn after_reboot<O: Os>(
             _ => {}
         }
     }
-    let Redone { checkpoint, kept, undecided, stuck, decided } = recovery.end()?;
+    let Redone { checkpoint, kept, undecided, stuck, decided } = recovery.end(table)?;
     let next = Lsn(records.replay().highest_lsn.0 + 1);
     // Names with a number may outlive the log: a transaction that got it again would take them for its own.
     let next_tx = TxId(highest_number(os, area, records.replay().highest_id)?.0 + 1);
@@ -215,6 +217,7 @@ impl<'a, O: Os> Recovery<'a, O> {
             old_ends: HashMap::new(),
             written: Written::default(),
             met: Vec::new(),
+            again: false,
         };
         Ok(Recovery {
             os,
@@ -303,7 +306,7 @@ impl<'a, O: Os> Recovery<'a, O> {
     }
 
     /// Keeps what others may ask for, then syncs all that was recovered.
-    fn end(mut self) -> core::result::Result<Redone, OpenError> {
+    fn end(mut self, table: &Initializer<O>) -> core::result::Result<Redone, OpenError> {
         let (os, dir) = (self.os, &self.area.dir);
         // Its leases end here.
         drop(self.redo);
@@ -320,6 +323,7 @@ impl<'a, O: Os> Recovery<'a, O> {
         let kept = again.chain(self.undecided.iter().map(|(id, _)| *id)).collect();
         let _ = history::keep(os, dir, &self.past);
         // The new log says that all of this is on the disk, so it is synced before that log begins (I7).
+        table.syncs();
         os.syncfs(dir).map_err(failed("syncing what was recovered"))?;
         let Recovery { checkpoint, undecided, stuck, decided, .. } = self;
         let highest = self.records.replay().highest_lsn;
@@ -406,6 +410,8 @@ struct Redo<'a, O: Os> {
     written: Written,
     /// Conflict copies of a try of this record that was cut off: the next one may find it done.
     met: Vec<ConflictCopy>,
+    /// What is there already is written once more: see [`again`].
+    again: bool,
 }
 
 impl<O: Os> Redo<'_, O> {
@@ -494,7 +500,10 @@ impl<O: Os> Redo<'_, O> {
             written: std::mem::take(&mut self.written),
         };
         let mut site = Site::redo(os, area, slots, body, *around, self.marks, carried);
-        let published = publish(&mut site, body);
+        let mut published = publish(&mut site, body);
+        if self.again && published.is_ok() {
+            published = published.and_then(|copies| again::write_out(&mut site, body).map(|()| copies));
+        }
         // Taken back whether or not it failed: the next try, and later records, go on with them.
         self.targets = std::mem::take(&mut site.patch_targets);
         self.old_ends = std::mem::take(&mut site.old_ends);

@@ -376,6 +376,10 @@ const CHAINS: &[(Case, Case)] = &[
             mv(t, w, "n", "d/a")
         }),
     ),
+    (
+        ("a small file made", |t, w| make(t, w, b"small", &bytes(b's'))),
+        ("renamed", |t, w| mv(t, w, "small", "d/small")),
+    ),
 ];
 
 #[test]

@@ -1,13 +1,15 @@
 //! Checkpoints: what they cover is on the disk, and what is in flight is not covered.
 
-use super::stuck::{make, ROOT};
+use super::stuck::{change, make, ROOT};
 use super::world::*;
 use crate::domain::{Domain, SlotState};
 use crate::outcome::{Durability, Options};
-use crate::transaction::Transaction;
+use crate::transaction::{Access, Transaction};
 use std::sync::{Arc, Mutex};
 use systx_os::{Errno, FsKind, Open, Os};
-use systx_sim::machine::{run_process, Call, Crash, Effect, Fault, Machine, Schedule, SimOs, Traced, Tree};
+use systx_sim::machine::{
+    run_process, Call, Crash, Effect, Fault, Machine, Plant, Schedule, SimOs, Traced, Tree,
+};
 
 fn recovered(machine: &Machine) -> Tree {
     let os = machine.spawn("helper");
@@ -85,11 +87,18 @@ fn a_checkpoint_that_fails_is_told_and_tried_again() {
         let commit = |name: &[u8]| make(&domain, name).expect("commits").warning;
         assert_eq!(commit(b"one"), None, "it is not due");
         machine.advance_ns(61_000_000_000);
-        let effect = Effect::Fail(Errno::NOSPC);
-        machine.fault(Fault { process: None, call: Some(Call::Syncfs), skip: 0, times: u64::MAX, effect });
+        // It never comes to its sync.
+        let call = Some(Call::ReadDir);
+        machine.fault(Fault {
+            process: None,
+            call,
+            skip: 0,
+            times: u64::MAX,
+            effect: Effect::Fail(Errno::MFILE),
+        });
         let warning = commit(b"two").expect("it is due, and fails");
         assert!(warning.contains("checkpoint"), "{warning}");
-        assert_eq!(domain.checkpoint_failed(), Some(Errno::NOSPC));
+        assert_eq!(domain.checkpoint_failed(), Some(Errno::MFILE));
         assert_eq!(commit(b"three"), None, "not by every commit");
         machine.advance_ns(6_000_000_000);
         assert!(commit(b"four").is_some(), "it is tried again");
@@ -98,6 +107,96 @@ fn a_checkpoint_that_fails_is_told_and_tried_again() {
         assert_eq!((commit(b"five"), domain.checkpoint_failed()), (None, None));
     });
     done.expect("lives");
+}
+
+const OLD: &[u8] = &[b'o'; 1500];
+const NEW: &[u8] = &[b'n'; 1500];
+
+/// Overwrites a file and makes another, durably.
+fn write_two(os: &SimOs) -> Arc<Domain<SimOs>> {
+    let domain = open(os).expect("opens");
+    make(&domain, b"small").expect("commits");
+    change(&domain, |t, w| {
+        let (f, _) = t.lookup(w, b"f")?.expect("it is there");
+        t.open(f, Access::Write, false)?;
+        t.write_at(f, NEW, 0)?;
+        t.close(f);
+        Ok(())
+    })
+    .expect("commits");
+    domain
+}
+
+fn with_a_file(kind: FsKind) -> Machine {
+    let machine = machine(kind);
+    machine.plant(0, &[("w/f", Plant::File(OLD))]).expect("planting");
+    machine.settle();
+    machine
+}
+
+fn both_are_there(machine: &Machine, what: &str) {
+    let content = |path| machine.look(0, path).map(|look| look.content);
+    let is = (content("w/f"), content("w/small"));
+    assert!(is == (Some(NEW.to_vec()), Some(b"small".to_vec())), "{what}: lost, and reported durable");
+}
+
+/// The kernel reports a failed write once and calls the pages clean. (On tmpfs none fails.)
+#[test]
+fn what_a_failed_sync_of_a_checkpoint_has_not_written_is_written_once_more() {
+    for kind in [FsKind::Ext4, FsKind::Xfs, FsKind::Btrfs, FsKind::Ext4NoJournal] {
+        for (call, error) in [(Call::Syncfs, Errno::IO), (Call::WriteOut, Errno::IO)] {
+            let machine = with_a_file(kind);
+            let os = machine.spawn("owner");
+            let failed = run_process(&os, || {
+                let domain = write_two(&os);
+                machine.fault(Fault::fail(call, error));
+                let make_one = || match call {
+                    Call::Syncfs => domain.checkpoint(),
+                    _ => domain.keep_all_promises(),
+                };
+                let failed = make_one().is_err();
+                machine.clear_plans();
+                let _ = (make_one(), domain.checkpoint());
+                (failed, make(&domain, b"more").is_err())
+            });
+            os.exit();
+            let what = format!("{kind:?}, {call:?}");
+            let (failed, refused) = failed.expect("lives");
+            let ordered = matches!(kind, FsKind::Ext4 | FsKind::Xfs);
+            assert_eq!(failed, call == Call::Syncfs || ordered, "{what}");
+            let os = machine.spawn("next");
+            run_process(&os, || drop(open(&os).expect("opens"))).expect("lives");
+            os.exit();
+            machine.power_loss(Crash::NothingUnsynced, &mut fastrand::Rng::with_seed(1));
+            recovered(&machine);
+            both_are_there(&machine, &what);
+            assert_eq!(refused, failed, "{what}: it stands on what may be lost");
+        }
+    }
+}
+
+#[test]
+fn what_a_failed_sync_of_a_recovery_has_not_written_is_written_once_more() {
+    for kind in [FsKind::Ext4, FsKind::Xfs, FsKind::Btrfs, FsKind::Ext4NoJournal] {
+        // A reader keeps the lease from whoever recovers.
+        for open_elsewhere in [false, true] {
+            let machine = with_a_file(kind);
+            let os = machine.spawn("owner");
+            run_process(&os, || drop(write_two(&os))).expect("lives");
+            machine.power_loss(Crash::NothingUnsynced, &mut fastrand::Rng::with_seed(1));
+            let reader = machine.outsider("reader");
+            let _open = open_elsewhere.then(|| reader.open_path(0, "w/f", Open::Read).expect("opens"));
+            machine.fault(Fault { times: 9, ..Fault::fail(Call::Syncfs, Errno::IO) });
+            let os = machine.spawn("recovery");
+            run_process(&os, || assert!(open(&os).is_err(), "the sync fails")).expect("lives");
+            os.exit();
+            machine.clear_plans();
+            recovered(&machine);
+            machine.power_loss(Crash::NothingUnsynced, &mut fastrand::Rng::with_seed(2));
+            recovered(&machine);
+            both_are_there(&machine, &format!("{kind:?}, open elsewhere: {open_elsewhere}"));
+        }
+    }
 }
 
 fn history(domain: &Domain<SimOs>) -> Vec<(u64, String)> {

@@ -485,6 +485,18 @@ fn check_of(mutant: Mutant) -> Check {
             "crate::publish::place::tests::a_power_loss_at_any_call_of_filling_a_file_again_is_followed_by_another_try",
             "at call",
         ),
+        Mutant::SyncsRepeated => check(
+            "checkpointing::what_a_failed_sync_of_a_checkpoint_has_not_written_is_written_once_more",
+            "lost, and reported durable",
+        ),
+        Mutant::NotWrittenAgain => check(
+            "checkpointing::what_a_failed_sync_of_a_recovery_has_not_written_is_written_once_more",
+            "lost, and reported durable",
+        ),
+        Mutant::WordsOfOthers => check(
+            "words::what_others_store_beside_an_exchange_and_what_it_exchanges_both_stay",
+            "lost, and reported durable",
+        ),
         Mutant::WordsNotNoted => check("words::a_kill_between_two_words_leaves_all_or_nothing", ": torn"),
         Mutant::TimesOfRedoUnknown => check(
             "appends::what_a_redo_writes_to_a_file_that_is_taken_away_behind_is_no_outsiders_change",
@@ -503,6 +515,10 @@ fn check_of(mutant: Mutant) -> Check {
         Mutant::RecordsOverwritten => check(
             "redone::what_a_commit_without_a_record_has_put_back_stays_after_a_power_loss",
             "undone in part",
+        ),
+        Mutant::MovedOverRecord => check(
+            "by_path::a_redo_loses_nothing_that_commits_without_a_record_have_renamed_since",
+            "displaced without an outsider",
         ),
         Mutant::SharedNotLookedAt => check(
             "native::verbs_find_what_processes_make_move_and_take_by_themselves",
@@ -782,10 +798,14 @@ noticed! {
     contents_that_are_written_without_a_note_are_noticed: RestoringNotNoted,
     rights_that_are_not_asked_for_are_noticed: RightsUnasked,
     words_whose_old_bytes_are_not_noted_are_noticed: WordsNotNoted,
+    words_of_others_that_make_a_sector_foreign_are_noticed: WordsOfOthers,
+    a_sync_that_is_repeated_is_noticed: SyncsRepeated,
+    bytes_that_are_not_written_once_more_are_noticed: NotWrittenAgain,
     times_of_a_redo_that_are_taken_for_others_are_noticed: TimesOfRedoUnknown,
     limits_that_are_taken_for_one_another_are_noticed: LimitsAlike,
     rights_that_another_owner_gets_are_noticed: RightsOfAnyOwner,
     a_record_that_is_overwritten_without_one_is_noticed: RecordsOverwritten,
+    a_directory_that_is_moved_over_a_record_is_noticed: MovedOverRecord,
     a_shared_directory_that_is_not_looked_at_is_noticed: SharedNotLookedAt,
     committed_objects_in_shared_directories_are_noticed: CommittedShared,
     a_shared_directory_that_is_not_synced_is_noticed: UnreadNotSynced,
