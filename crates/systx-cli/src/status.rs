@@ -175,6 +175,9 @@ impl<'a> There<'a> {
         if let Some(why) = &unmade {
             page.text += &format!("{point}: the last checkpoint failed, so the log grows: {why}\n");
         }
+        if let Some(why) = self.domain.log_closed() {
+            page.text += &format!("{point}: {why}\n");
+        }
         let told: BTreeSet<_> = self.reports.iter().filter_map(|r| r.aside.as_deref()).collect();
         let is_told = |name: &[u8]| std::str::from_utf8(name).is_ok_and(|name| told.contains(name));
         for name in self.aside.iter().filter(|name| !is_told(name)) {

@@ -75,10 +75,12 @@ mutants! {
     RestoringNotNoted,
     /// A sync that has failed is tried again.
     SyncsRepeated,
-    /// A recovery behind a failed sync leaves the bytes that it finds written.
-    NotWrittenAgain,
+    /// A recovery is tried again whose sync has failed.
+    RecoverySyncsAgain,
     /// A sector of which an exchange changes some words is torn only if nobody has stored the others.
     WordsOfOthers,
+    /// A table whose log is closed is given up although something is published that no record has.
+    UnloggedForgotten,
     /// An exchange word by word makes no note of the old bytes before it.
     WordsNotNoted,
     /// A redo takes the time of its own writes for another process's.

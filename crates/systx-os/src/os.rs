@@ -226,7 +226,7 @@ pub trait Os: Clone + Send + Sync + 'static {
     /// Replaces bytes by others, machine word by machine word, each only if it still holds what `before`
     /// says; returns true if all did, or have the new value. `offset` is a multiple of 8 and the range lies within the file. For
     /// files that another process keeps open: its store between our read and our write is not overwritten. Words that
-    /// shall stay are not looked at; but if all shall, they are stored again, and their pages are dirty.
+    /// shall stay are not looked at.
     ///
     /// # Errors
     /// `NOSPC` where a store needs a block and gets none; `INTR` if the child was killed that does it. Words may be

@@ -34,9 +34,10 @@ fn forked(error: Errno) -> LogError {
 }
 
 impl<O: Os> Domain<O> {
-    /// Refuses a forked child.
+    /// Refuses a forked child, and everybody behind a failed sync.
     pub(crate) fn may_use_log(&self) -> Result<(), LogError> {
-        self.ours().map_err(forked)
+        self.ours().map_err(forked)?;
+        self.log.lost().map_or(Ok(()), |error| Err(LogError::Lost { error }))
     }
 
     /// Appends a cell under the commit lock.

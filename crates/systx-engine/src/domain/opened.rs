@@ -177,7 +177,12 @@ impl<O: Os> Domain<O> {
     /// Returns true if nothing durable can be committed here any more: the table was condemned, or a sync of the log has
     /// failed. Opening it once more recovers first, when this one is closed.
     pub fn is_spent(&self) -> bool {
-        self.table.condemned() || self.log.is_poisoned()
+        self.table.condemned() || (self.log.is_poisoned() && self.log.lost().is_none())
+    }
+
+    /// Why nothing durable can be committed here now, if that is so.
+    pub fn log_closed(&self) -> Option<LogError> {
+        self.log.check_ready().err()
     }
 
     /// Returns true for our own area, which no transaction sees.

@@ -1,8 +1,10 @@
 //! Syncing the file system, and what is forgotten of it then.
 //!
-//! Guarantees: a sync that has failed is not repeated in this life of the table. The kernel reports a failed write once
-//! and calls the pages clean, so that the next sync finds nothing to do and says that all is well. The log closes instead,
-//! and the recovery that opens it writes its bytes once more. Does not: notice what was reported to another program.
+//! Guarantees: where a sync has failed, nothing durable is committed and no checkpoint made as long as the file system is
+//! mounted. The kernel reports a failed write once and calls the pages clean, so that the next sync finds nothing to do
+//! and says that all is well; whose bytes they were is not known. After the next mount the disk shows what is there, and
+//! the log has the rest. Does not: notice what was reported to another program, or to a process that was killed in its
+//! sync.
 
 use super::on_disk::Began;
 use super::Domain;
@@ -55,10 +57,12 @@ impl<O: Os> Domain<O> {
         self.closing(os.fsync(&barrier))
     }
 
-    /// Closes the log if a sync has failed. One of a descriptor that this process has lost was none.
+    /// Closes the log if a sync has failed. One of a descriptor that this process has lost was none; and where there is no
+    /// room, what is staged is lost alone, and goes.
     pub(crate) fn closing(&self, synced: Result<()>) -> Result<()> {
-        if let Some(error) = synced.err().filter(|error| *error != Errno::BADF) {
-            self.log.poison(error);
+        let harmless = [Errno::BADF, Errno::NOSPC, Errno::DQUOT];
+        if let Some(error) = synced.err().filter(|error| !harmless.contains(error)) {
+            self.log.lose(error);
         }
         synced
     }

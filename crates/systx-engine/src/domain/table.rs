@@ -38,7 +38,7 @@ use super::unsynced::Unsynced;
 use crate::corrupt::Corrupt;
 use crate::id::{Lsn, OwnerIx, TxId};
 use crate::lock::{Locked, RobustLock};
-use crate::log::Log;
+use crate::log::{Log, LogError};
 use crate::mutant::{self, Mutant};
 use std::sync::atomic::Ordering;
 use std::sync::Arc;
@@ -88,8 +88,6 @@ pub struct Initializer<O: Os> {
     mem: Arc<O::Mem>,
     life: Life,
     id: [u64; 2],
-    /// See [`Initializer::syncs_again`].
-    again: bool,
     _byte: O::Owned,
 }
 
@@ -103,6 +101,8 @@ pub enum TableError {
     InUse,
     /// The file is no table: a foreign file stands in its place, or one that others may change.
     NotAFile,
+    /// A sync of a recovery has failed since the file system was mounted.
+    Lost(Errno),
     /// The owners file could not be used.
     Owners(OwnersError),
     /// An operation on the table failed.
@@ -130,6 +130,7 @@ impl core::fmt::Display for TableError {
                 f,
                 "the file `table` of the area is no regular file of yours with mode 0600; remove it"
             ),
+            TableError::Lost(error) => write!(f, "{}", LogError::Lost { error: *error }),
             TableError::Owners(e) => e.fmt(f),
             TableError::Os(what, e) => write!(f, "could not {what} the file `table` of the area: {e}"),
         }
@@ -185,7 +186,9 @@ impl<O: Os> Table<O> {
             if !owners.anybody() {
                 let mem = Arc::new(allocate(os, area)?);
                 let was = mem.load(STATE_WORD, Ordering::Acquire);
-                let again = life.is_of(&*mem) && Log::<O>::is_poisoned_in(&mem, LOG_BASE);
+                if let Some(error) = Log::<O>::lost_in(&mem, LOG_BASE).filter(|_| life.is_of(&*mem)) {
+                    return Err(TableError::Lost(error));
+                }
                 if !mutant::on(Mutant::StaleFirst) {
                     mem.store(STATE_WORD, 0, Ordering::SeqCst);
                     if owners.anybody() {
@@ -199,7 +202,6 @@ impl<O: Os> Table<O> {
                     mem,
                     life,
                     id: [os.random(), os.random()],
-                    again,
                     _byte: byte,
                 }));
             }
@@ -425,16 +427,10 @@ impl Life {
 }
 
 impl<O: Os> Initializer<O> {
-    /// Returns true if a sync has failed in this life, or one of a recovery was cut off: the kernel may call pages clean
-    /// that the disk has not.
-    pub(crate) fn syncs_again(&self) -> bool {
-        self.again && !mutant::on(Mutant::NotWrittenAgain)
-    }
-
-    /// Says that a recovery syncs: unless it finishes the table, the next one of this life writes its bytes once more.
-    pub(crate) fn syncs(&self) {
+    /// Says that the sync of a recovery has failed: in this life there is no other.
+    pub(crate) fn lose(&self, error: Errno) {
         self.life.store(&*self.mem);
-        Log::<O>::poison_in(&self.mem, LOG_BASE, Errno::IO);
+        Log::<O>::lose_in(&self.mem, LOG_BASE, error);
     }
 
     /// Empties the table and makes it ready: the log ends before `next`, and no number from `next_tx` on was

@@ -22,6 +22,11 @@ pub enum LogError {
         /// The kernel's answer to that sync.
         error: Errno,
     },
+    /// A sync of what records change has failed since the file system was mounted: the kernel may have dropped some.
+    Lost {
+        /// The kernel's answer.
+        error: Errno,
+    },
     /// No recovery has run since the shared table was made.
     NotStarted,
     /// The body stands in a segment that takes no more cells: append the body again, then its cell.
@@ -84,8 +89,13 @@ impl core::fmt::Display for LogError {
             LogError::Os { doing, segment: 0, error } => write!(f, "{doing}: {error}"),
             LogError::Os { doing, segment, error } => write!(f, "{doing} log/{segment:016x}: {error}"),
             LogError::Poisoned { error } => {
-                write!(f, "the log is closed since a sync failed ({error}): run systx recover when no systx runs there")
+                write!(f, "the log is closed since syncing it failed ({error}): run systx recover")
             }
+            LogError::Lost { error } => write!(
+                f,
+                "a write to the disk has failed since it was mounted ({error}), and may be lost: nothing durable is \
+                 committed before it is mounted again, or the next boot; see the kernel's log (dmesg)"
+            ),
             LogError::NotStarted => f.write_str("the log is not open: run systx recover"),
             LogError::Moved => f.write_str("the log went on to another segment: write the body again"),
             LogError::TooLarge { bytes } => {
@@ -136,7 +146,9 @@ impl LogError {
     /// The kernel's answer, where there was one.
     pub fn errno(&self) -> Option<Errno> {
         match self {
-            LogError::Os { error, .. } | LogError::Poisoned { error } => Some(*error),
+            LogError::Os { error, .. } | LogError::Poisoned { error } | LogError::Lost { error } => {
+                Some(*error)
+            }
             _ => None,
         }
     }

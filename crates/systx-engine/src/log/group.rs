@@ -53,7 +53,7 @@ impl<O: Os> Log<O> {
         }
         match self.shared.state() {
             State::Ready => None,
-            State::Poisoned(error) => Some(Err(SyncError { error })),
+            State::Poisoned(error) | State::Lost(error) => Some(Err(SyncError { error })),
             State::NotStarted => Some(Err(SyncError { error: Errno::IO })),
         }
     }

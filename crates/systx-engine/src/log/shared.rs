@@ -5,7 +5,7 @@
 //!
 //! | word | holds | changed by |
 //! |---|---|---|
-//! | `STATE` | 0 not started, 1 ready, 2 poisoned (errno in the high half) | `start`; whoever sees a sync fail |
+//! | `STATE` | 0 not started, 1 ready, 2 poisoned, 3 lost (errno in the high half) | `start`; whoever sees a sync fail |
 //! | `FIRST` | first segment since the last recovery | `start` |
 //! | `CELLS` | place of the next cell | holder of the commit lock, after the cell is written |
 //! | `BODIES` | segment of bodies, next free unit in it (0: the segment is not made yet) | CAS, by whoever needs room; a new segment: holder of `MAKING` |
@@ -53,7 +53,10 @@ pub(super) const COVERING: usize = 48;
 pub(super) enum State {
     NotStarted,
     Ready,
+    /// A sync of it has failed.
     Poisoned(Errno),
+    /// A sync of what records change has failed.
+    Lost(Errno),
 }
 
 /// Where the next body goes.
@@ -118,9 +121,15 @@ impl<M: Words> Shared<M> {
 
     pub fn state(&self) -> State {
         let word = self.load(STATE);
+        // In a damaged table it may be anything.
+        let error = match word >> 32 {
+            n @ 1..4096 => Errno::from_raw_os_error(n as i32),
+            _ => Errno::IO,
+        };
         match word & 0xffff_ffff {
             1 => State::Ready,
-            2 => State::Poisoned(Errno::from_raw_os_error((word >> 32) as i32)),
+            2 => State::Poisoned(error),
+            3 => State::Lost(error),
             _ => State::NotStarted,
         }
     }
@@ -131,8 +140,15 @@ impl<M: Words> Shared<M> {
                 State::NotStarted => 0,
                 State::Ready => 1,
                 State::Poisoned(error) => (error.raw_os_error() as u64) << 32 | 2,
+                State::Lost(error) => (error.raw_os_error() as u64) << 32 | 3,
             },
         );
+    }
+    pub fn lost(&self) -> Option<Errno> {
+        match self.state() {
+            State::Lost(error) => Some(error),
+            _ => None,
+        }
     }
     pub fn cells(&self) -> LogPos {
         LogPos::unpack(self.load(CELLS))

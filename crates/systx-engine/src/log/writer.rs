@@ -101,24 +101,31 @@ impl<O: Os> Log<O> {
     /// Returns true if a sync has failed since the last recovery: nothing can be appended before the next
     /// one.
     pub fn is_poisoned(&self) -> bool {
-        matches!(self.shared.state(), State::Poisoned(_))
+        matches!(self.shared.state(), State::Poisoned(_) | State::Lost(_))
     }
 
-    /// Closes the log for all: a sync of what its records have changed has failed.
-    pub(crate) fn poison(&self, error: Errno) {
+    /// Closes the log for all, as long as the file system is mounted: a sync of what records change has failed.
+    pub(crate) fn lose(&self, error: Errno) {
         if !mutant::on(Mutant::SyncsRepeated) {
-            self.shared.set_state(State::Poisoned(error));
+            self.shared.set_state(State::Lost(error));
         }
     }
 
-    /// Closes that of a table which a recovery builds.
-    pub(crate) fn poison_in(mem: &Arc<O::Mem>, base: usize, error: Errno) {
-        Shared::new(mem.clone(), base).set_state(State::Poisoned(error));
+    /// The same in a table that a recovery builds.
+    pub(crate) fn lose_in(mem: &Arc<O::Mem>, base: usize, error: Errno) {
+        if !mutant::on(Mutant::RecoverySyncsAgain) {
+            Shared::new(mem.clone(), base).set_state(State::Lost(error));
+        }
     }
 
-    /// [`Log::is_poisoned`] of a table that nobody uses.
-    pub(crate) fn is_poisoned_in(mem: &Arc<O::Mem>, base: usize) -> bool {
-        matches!(Shared::new(mem.clone(), base).state(), State::Poisoned(_))
+    /// [`Log::lost`] in a table that nobody uses.
+    pub(crate) fn lost_in(mem: &Arc<O::Mem>, base: usize) -> Option<Errno> {
+        Shared::new(mem.clone(), base).lost()
+    }
+
+    /// Why nothing can be appended as long as the file system is mounted.
+    pub fn lost(&self) -> Option<Errno> {
+        self.shared.lost()
     }
 
     /// Returns true if the current segment was deleted, as by a program that tidies a directory like /tmp:
@@ -322,11 +329,13 @@ impl<O: Os> Log<O> {
         })
     }
 
-    pub(super) fn check_ready(&self) -> Result<(), LogError> {
+    /// Returns an error unless the log takes records.
+    pub(crate) fn check_ready(&self) -> Result<(), LogError> {
         match self.shared.state() {
             State::Ready => Ok(()),
             State::NotStarted => Err(LogError::NotStarted),
             State::Poisoned(error) => Err(LogError::Poisoned { error }),
+            State::Lost(error) => Err(LogError::Lost { error }),
         }
     }
 

@@ -6,7 +6,6 @@
 //! that an outsider left behind is in the tree or in `aside/` and reported. Does not: decide whether a record
 //! may be published (commit, recovery), nor free the entry's leftovers ([`reclaim`]).
 
-pub(crate) mod again;
 mod attr;
 mod decide;
 mod hidden;

@@ -8,7 +8,8 @@ use super::reboot::{after_reboot, can_be_decided};
 use crate::domain::layout::LOG_BASE;
 use crate::domain::on_disk::Began;
 use crate::domain::{
-    Area, Domain, Location, Make, OpenError, Opened, Owned, Owners, PeerArea, Peers, SlotState, Table,
+    Area, Domain, InFlight, Location, Make, OpenError, Opened, Owned, Owners, PeerArea, Peers, SlotState,
+    Table,
 };
 use crate::log::Log;
 use crate::mutant::{self, Mutant};
@@ -215,11 +216,20 @@ impl<O: Os> Domain<O> {
             let prepared = states.iter().all(|state| *state == Ok(SlotState::Prepared));
             prepared && !states.is_empty() && can_be_decided(os, area, peers)
         };
+        // What publishes without a record is in the table alone: whoever opens that finishes it first.
+        let is_needed = |table: &Table<O>| {
+            let without_record =
+                |seen: &InFlight| !seen.info.durable && seen.seen.state() == SlotState::Publishing;
+            !mutant::on(Mutant::UnloggedForgotten)
+                && table.slots().in_flight().flatten().any(|seen| without_record(&seen))
+        };
         let useless = |table: &Table<O>| {
             let log = Log::open(os.clone(), &area.dir, table.mem().clone(), LOG_BASE, area.id);
             let is_useless =
                 |log: Log<O>| log.is_poisoned() || log.is_gone() || log.is_ahead_of(|| table.next());
-            log.map(|log| is_useless(log) || doubt_ends(table)).map_err(OpenError::Log)
+            // In this life no recovery would learn what the disk lacks.
+            let useless = |log: Log<O>| log.lost().is_none() && (is_useless(log) || doubt_ends(table));
+            log.map(|log| !is_needed(table) && useless(log)).map_err(OpenError::Log)
         };
         let open = || Table::open(os, area, owners, info.life).map_err(OpenError::Table);
         let table = match open()? {

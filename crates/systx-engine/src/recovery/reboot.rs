@@ -28,7 +28,7 @@ use crate::publish::site::{Around, Carried, OldEnds, Site};
 use crate::publish::targets::{self, Targets};
 use crate::publish::ways::Ways;
 use crate::publish::written::Written;
-use crate::publish::{again, publish, Pending};
+use crate::publish::{publish, Pending};
 use crate::record::{Act, Body};
 use std::cell::OnceCell;
 use std::collections::{HashMap, HashSet};
@@ -71,7 +71,6 @@ pub(crate) fn after_reboot<O: Os>(
     debug!(checkpoint = replay.checkpoint.0, highest = replay.highest_lsn.0, "redoing what is between");
     tell_damage(replay, recovered);
     let mut recovery = Recovery::new(os, area, info, peers, &records, recovered)?;
-    recovery.redo.again = table.syncs_again();
     // Of all records, before the first step: a difference near the end concerns the first record, too.
     let chains = recovery.chains()?;
     // Where handles can't be opened an object is looked for wherever a record of the log takes it. Seldom, so
@@ -217,7 +216,6 @@ impl<'a, O: Os> Recovery<'a, O> {
             old_ends: HashMap::new(),
             written: Written::default(),
             met: Vec::new(),
-            again: false,
         };
         Ok(Recovery {
             os,
@@ -323,8 +321,11 @@ impl<'a, O: Os> Recovery<'a, O> {
         let kept = again.chain(self.undecided.iter().map(|(id, _)| *id)).collect();
         let _ = history::keep(os, dir, &self.past);
         // The new log says that all of this is on the disk, so it is synced before that log begins (I7).
-        table.syncs();
-        os.syncfs(dir).map_err(failed("syncing what was recovered"))?;
+        os.syncfs(dir).map_err(|error| {
+            // The next try would find everything written, and nothing to sync.
+            table.lose(error);
+            failed("syncing what was recovered")(error)
+        })?;
         let Recovery { checkpoint, undecided, stuck, decided, .. } = self;
         let highest = self.records.replay().highest_lsn;
         invariant!("I7", checkpoint <= highest, "a checkpoint covers records of this log only");
@@ -410,8 +411,6 @@ struct Redo<'a, O: Os> {
     written: Written,
     /// Conflict copies of a try of this record that was cut off: the next one may find it done.
     met: Vec<ConflictCopy>,
-    /// What is there already is written once more: see [`again`].
-    again: bool,
 }
 
 impl<O: Os> Redo<'_, O> {
@@ -500,10 +499,7 @@ impl<O: Os> Redo<'_, O> {
             written: std::mem::take(&mut self.written),
         };
         let mut site = Site::redo(os, area, slots, body, *around, self.marks, carried);
-        let mut published = publish(&mut site, body);
-        if self.again && published.is_ok() {
-            published = published.and_then(|copies| again::write_out(&mut site, body).map(|()| copies));
-        }
+        let published = publish(&mut site, body);
         // Taken back whether or not it failed: the next try, and later records, go on with them.
         self.targets = std::mem::take(&mut site.patch_targets);
         self.old_ends = std::mem::take(&mut site.old_ends);

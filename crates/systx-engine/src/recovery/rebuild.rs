@@ -71,7 +71,8 @@ pub(super) fn slots_of<O: Os>(os: &O, area: &Area<O>, body: &Body) -> Result<Slo
     tokens::make(os, &slots, &wanted, None)?;
     // Contents before the name that promises them.
     if !mutant::on(Mutant::RebuiltNotSynced) {
-        os.syncfs(&area.dir)?;
+        // By a descriptor of its own: the one by which the recovery syncs at its end is told of an error, too.
+        os.syncfs(&os.reopen(&area.dir, Open::Directory)?)?;
     }
     os.rename((&area.tx, temporary.as_bytes()), (&area.tx, name.as_bytes()), Rename::NoReplace)?;
     Ok(SlotDir { dir: Some(slots), lost })

@@ -78,8 +78,6 @@ struct Work<'a> {
 /// Runs in the child: no allocation, no lock.
 fn exchange(work: &Work<'_>) -> u32 {
     let mut verdict = ALL;
-    // Asked for as it is: then it is stored all the same, which makes its page dirty.
-    let again = work.before == work.after;
     for (n, (old, new)) in work.before.chunks(WORD).zip(work.after.chunks(WORD)).enumerate() {
         // Past the end of the file the last page holds zeros, which stay.
         let word = |part: &[u8]| {
@@ -95,7 +93,7 @@ fn exchange(work: &Work<'_>) -> u32 {
         let (old, new) = (word(old), word(new));
         let exchanged = || cell.compare_exchange(old, new, Ordering::AcqRel, Ordering::Acquire);
         // A child before this one may have stored it.
-        if (again || old != new) && exchanged().is_err_and(|found| found != new) {
+        if old != new && exchanged().is_err_and(|found| found != new) {
             verdict = SOME;
         }
     }

@@ -220,15 +220,13 @@ impl Os for SimOs {
     }
 
     fn compare_exchange(&self, fd: &SimFd, offset: u64, before: &[u8], after: &[u8]) -> Result<bool> {
-        // Words that stay are not looked at, unless all do.
-        let again = before == after;
         // A kill comes between any two words: here within a sector.
         let half = ((before.len() / 16) | 1) * 8;
         let exchange = |from: usize, to: usize| {
             self.call(Call::Pwrite, b"", Some(fd.file), |s, _| {
                 let mut all = true;
                 let words = before[from..to].chunks(8).zip(after[from..to].chunks(8)).enumerate();
-                for (n, (old, new)) in words.filter(|(_, (old, new))| again || old != new) {
+                for (n, (old, new)) in words.filter(|(_, (old, new))| old != new) {
                     let at = offset + (from + n * 8) as u64;
                     let mut now = vec![0; old.len()];
                     if s.read(fd.file, &mut now, at)? < old.len() || (now != old && now != new) {

@@ -486,16 +486,20 @@ fn check_of(mutant: Mutant) -> Check {
             "at call",
         ),
         Mutant::SyncsRepeated => check(
-            "checkpointing::what_a_failed_sync_of_a_checkpoint_has_not_written_is_written_once_more",
+            "checkpointing::what_a_failed_sync_of_a_checkpoint_has_not_written_is_redone",
             "lost, and reported durable",
         ),
-        Mutant::NotWrittenAgain => check(
-            "checkpointing::what_a_failed_sync_of_a_recovery_has_not_written_is_written_once_more",
+        Mutant::RecoverySyncsAgain => check(
+            "checkpointing::what_a_failed_sync_of_a_recovery_has_not_written_is_redone",
             "lost, and reported durable",
         ),
         Mutant::WordsOfOthers => check(
             "words::what_others_store_beside_an_exchange_and_what_it_exchanges_both_stay",
             "lost, and reported durable",
+        ),
+        Mutant::UnloggedForgotten => check(
+            "stuck::what_publishes_without_a_record_is_finished_beside_a_closed_log",
+            "half of it",
         ),
         Mutant::WordsNotNoted => check("words::a_kill_between_two_words_leaves_all_or_nothing", ": torn"),
         Mutant::TimesOfRedoUnknown => check(
@@ -800,7 +804,8 @@ noticed! {
     words_whose_old_bytes_are_not_noted_are_noticed: WordsNotNoted,
     words_of_others_that_make_a_sector_foreign_are_noticed: WordsOfOthers,
     a_sync_that_is_repeated_is_noticed: SyncsRepeated,
-    bytes_that_are_not_written_once_more_are_noticed: NotWrittenAgain,
+    a_publication_that_goes_with_its_table_is_noticed: UnloggedForgotten,
+    a_recovery_that_is_repeated_is_noticed: RecoverySyncsAgain,
     times_of_a_redo_that_are_taken_for_others_are_noticed: TimesOfRedoUnknown,
     limits_that_are_taken_for_one_another_are_noticed: LimitsAlike,
     rights_that_another_owner_gets_are_noticed: RightsOfAnyOwner,

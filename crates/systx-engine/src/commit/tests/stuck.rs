@@ -1,6 +1,7 @@
 //! Records that a recovery can't publish to their end: they keep back their own objects, and no others.
 
 use super::apart::{false_hit, name};
+use super::pages::before_call;
 use super::world::*;
 use crate::domain::Domain;
 use crate::outcome::{CommitError, Committed, Durability, Options, Party, Recovered};
@@ -281,6 +282,60 @@ fn what_a_commit_without_durability_was_moving_is_not_deleted() {
         }
         assert!(kept > 0, "something is kept of {count}");
     }
+}
+
+/// The table alone knows of it, and is given up where a sync of the log has failed.
+#[test]
+fn what_publishes_without_a_record_is_finished_beside_a_closed_log() {
+    let start = machine(FsKind::Ext4);
+    let names: [&[u8]; 3] = [b"one", b"two", b"three"];
+    let mut half = 0;
+    for call in 0.. {
+        let cut = copy(&start);
+        let os = cut.spawn("owner");
+        let reached = before_call(&cut, &os, call, {
+            let owner = os.process();
+            move |machine, _| {
+                machine.fault(Fault::fail(Call::Fdatasync, Errno::IO));
+                let os = machine.spawn("another");
+                let told = run_process(&os, || chmod(&open(&os).expect("opens"), b"attr", 0o600).is_err());
+                os.exit();
+                machine.clear_plans();
+                machine.kill(owner);
+                told.expect("lives")
+            }
+        });
+        let ended = run_process(&os, || {
+            let domain = open(&os).expect("opens");
+            let options = Options { durability: Durability::None, ..Options::default() };
+            let mut t = Transaction::begin(os.clone(), vec![domain], options).expect("begins");
+            let w = t.lookup(t.root(0), b"w").expect("looks").expect("is there").0;
+            let dst = t.lookup(w, b"dst").expect("looks").expect("is there").0;
+            for name in names {
+                t.create(dst, name, 0o644, ROOT).expect("makes");
+            }
+            t.commit().expect("commits");
+        });
+        cut.clear_hook();
+        let there = || {
+            let name = |name: &[u8]| format!("w/dst/{}", String::from_utf8_lossy(name));
+            names.iter().filter(|n| cut.look(0, &name(n)).is_some()).count()
+        };
+        half += usize::from((1..names.len()).contains(&there()));
+        for _ in 0..2 {
+            inside(&cut, "recovery", |_, _| ());
+        }
+        let found = there();
+        assert!(found == 0 || found == names.len(), "killed at call {call}: half of it: {found}");
+        inside(&cut, "later", |domain, _| {
+            drop(chmod(domain, b"attr", 0o640).expect("the log is open again"))
+        });
+        if !reached[0].load(Ordering::Relaxed) {
+            assert!(ended.is_ok());
+            break;
+        }
+    }
+    assert!(half > 0, "killed while it publishes");
 }
 
 /// A recovery by root without CAP_CHOWN, or under a limit on the size of files. Any other refusal is about the object: it
