@@ -57,12 +57,10 @@ impl<O: Os> Domain<O> {
         self.closing(os.fsync(&barrier))
     }
 
-    /// Closes the log if a sync has failed. One of a descriptor that this process has lost was none; and where there is no
-    /// room, what is staged is lost alone, and goes.
-    pub(crate) fn closing(&self, synced: Result<()>) -> Result<()> {
-        let harmless = [Errno::BADF, Errno::NOSPC, Errno::DQUOT];
-        if let Some(error) = synced.err().filter(|error| !harmless.contains(error)) {
-            self.log.lose(error);
+    /// Closes the log behind an I/O error. (Where there is no room for what is staged, that alone is lost, and goes.)
+    pub(crate) fn closing<T>(&self, synced: Result<T>) -> Result<T> {
+        if matches!(synced, Err(Errno::IO)) {
+            self.log.lose(Errno::IO);
         }
         synced
     }

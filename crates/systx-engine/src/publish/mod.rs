@@ -95,7 +95,7 @@ pub(crate) fn publish<O: Os>(site: &mut Site<'_, O>, body: &Body) -> Result<Vec<
     mark::make(site, body);
     times.give(site, body);
     if body.linked && !mutant::on(Mutant::LinksLate) {
-        sync_links(site, body);
+        sync_links(site, body).map_err(|error| Pending { path: Vec::new(), error })?;
         // An object that can't go now goes with the rest.
         let _ = reclaim::reclaim_links(site, body);
     }
@@ -104,12 +104,12 @@ pub(crate) fn publish<O: Os>(site: &mut Site<'_, O>, body: &Body) -> Result<Vec<
 
 /// Syncs before the last known name of a file goes, where objects are found by names alone: the file won't be
 /// found again, so its changes, by this record or one before, can't be redone.
-fn sync_links<O: Os>(site: &Site<'_, O>, body: &Body) {
+fn sync_links<O: Os>(site: &Site<'_, O>, body: &Body) -> Result<(), Errno> {
     let removes = |step: &Step| matches!(step.act, Act::Remove { .. } | Act::Replace { .. });
     if body.steps.iter().any(removes) && site.walks() && !mutant::on(Mutant::LinksNotSynced) {
-        // The checkpoint reports a failing disk.
-        let _ = site.os.syncfs(site.slots);
+        site.os.syncfs(site.slots)?;
     }
+    Ok(())
 }
 
 /// The kind of a step, as docs/protocol.md names it.
