@@ -54,8 +54,6 @@ impl<O: Os> Commit<'_, O> {
                     done.conflict_copies.extend(domain.shown_all(conflict_copies));
                 }
                 Err(Pending { path, error }) => {
-                    // It may be that of a sync, which is not to be tried again.
-                    let _ = domain.closing(Err::<(), _>(error));
                     let path = domain.shown(&path);
                     done.pending = Some(format!("{}: {error}", Shown(&path)));
                 }

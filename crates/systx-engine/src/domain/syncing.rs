@@ -1,6 +1,6 @@
 //! Syncing the file system, and what is forgotten of it then.
 //!
-//! Guarantees: where a sync has failed, nothing durable is committed and no checkpoint made as long as the file system is
+//! Guarantees: where a sync has failed, nothing is committed and no checkpoint made as long as the file system is
 //! mounted. The kernel reports a failed write once and calls the pages clean, so that the next sync finds nothing to do
 //! and says that all is well; whose bytes they were is not known. After the next mount the disk shows what is there, and
 //! the log has the rest. Does not: notice what was reported to another program, or to a process that was killed in its
@@ -58,8 +58,8 @@ impl<O: Os> Domain<O> {
     }
 
     /// Closes the log behind an I/O error. (Where there is no room for what is staged, that alone is lost, and goes.)
-    pub(crate) fn closing<T>(&self, synced: Result<T>) -> Result<T> {
-        if matches!(synced, Err(Errno::IO)) {
+    pub(crate) fn closing(&self, synced: Result<()>) -> Result<()> {
+        if synced == Err(Errno::IO) {
             self.log.lose(Errno::IO);
         }
         synced

@@ -89,12 +89,12 @@ impl core::fmt::Display for LogError {
             LogError::Os { doing, segment: 0, error } => write!(f, "{doing}: {error}"),
             LogError::Os { doing, segment, error } => write!(f, "{doing} log/{segment:016x}: {error}"),
             LogError::Poisoned { error } => {
-                write!(f, "the log is closed since syncing it failed ({error}): run systx recover")
+                write!(f, "the log is closed since syncing it failed ({error}): run systx recover when nothing is open there")
             }
             LogError::Lost { error } => write!(
                 f,
-                "a write to the disk has failed since it was mounted ({error}), and may be lost: nothing durable is \
-                 committed before it is mounted again, or the next boot; see the kernel's log (dmesg)"
+                "a write to the disk has failed since it was mounted ({error}), and may be lost: nothing is \
+                 committed there before it is mounted again, or the next boot; see the kernel's log (dmesg)"
             ),
             LogError::NotStarted => f.write_str("the log is not open: run systx recover"),
             LogError::Moved => f.write_str("the log went on to another segment: write the body again"),
