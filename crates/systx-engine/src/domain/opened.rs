@@ -180,7 +180,7 @@ impl<O: Os> Domain<O> {
         self.table.condemned() || (self.log.is_poisoned() && self.log.lost().is_none())
     }
 
-    /// Why nothing durable can be committed here now, if that is so.
+    /// Why nothing can be committed here now, if that is so.
     pub fn log_closed(&self) -> Option<LogError> {
         self.log.check_ready().err()
     }
