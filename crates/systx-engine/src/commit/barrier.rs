@@ -49,9 +49,9 @@ fn sync<O: Os>(
         if domain.info.kind != FsKind::Btrfs && staged_files <= FILES_ONE_BY_ONE_MAX {
             // Without a journal syncfs has been seen to lose names once in 200 files; fsync of each has not.
             if staged_files > 0 {
-                domain.closing(each_file(os, &change.slots, &mut |fd| os.fsync(fd)))?;
+                each_file(os, &change.slots, &mut |fd| domain.closing(os.fsync(fd)))?;
             }
-            domain.closing(others.into_iter().flatten().try_for_each(|fd| os.fsync(fd)))?;
+            others.into_iter().flatten().try_for_each(|fd| domain.closing(os.fsync(fd)))?;
         }
         return Ok(());
     };

@@ -1,9 +1,9 @@
 //! Syncing the file system, and what is forgotten of it then.
 //!
 //! Guarantees: where a sync has failed, nothing is committed and no checkpoint made as long as the file system is
-//! mounted. The kernel reports a failed write once and calls the pages clean, so that the next sync finds nothing to do
-//! and says that all is well; whose bytes they were is not known. After the next mount the disk shows what is there, and
-//! the log has the rest. Does not: notice what was reported to another program, or to a process that was killed in its
+//! mounted. The kernel reports a failed write once, and its pages count as clean from then on: the next sync writes nothing
+//! and succeeds. It does not say whose bytes were lost. After the next mount files show what the disk has, and the log
+//! holds the rest. Does not: notice what was reported to another program, or to a process that was killed in its
 //! sync.
 
 use super::on_disk::Began;

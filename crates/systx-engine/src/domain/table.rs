@@ -186,7 +186,7 @@ impl<O: Os> Table<O> {
             if !owners.anybody() {
                 let mem = Arc::new(allocate(os, area)?);
                 let was = mem.load(STATE_WORD, Ordering::Acquire);
-                if let Some(error) = Log::<O>::lost_in(&mem, LOG_BASE).filter(|_| life.is_of(&*mem)) {
+                if let Some(error) = Log::<O>::lost_in(&mem, LOG_BASE).filter(|_| Life::of(&*mem) == life) {
                     return Err(TableError::Lost(error));
                 }
                 if !mutant::on(Mutant::StaleFirst) {
@@ -413,10 +413,10 @@ impl<O: Os> Table<O> {
 }
 
 impl Life {
-    /// Returns true if a table is of this life.
-    fn is_of<M: Words>(self, mem: &M) -> bool {
+    /// That of a table.
+    fn of<M: Words>(mem: &M) -> Life {
         let word = |w| mem.load(w, Ordering::Acquire);
-        [word(BOOT_WORD), word(BOOT_WORD + 1)] == self.boot && word(LIFE_WORD) == self.superblock
+        Life { boot: [word(BOOT_WORD), word(BOOT_WORD + 1)], superblock: word(LIFE_WORD) }
     }
 
     fn store<M: Words>(self, mem: &M) {
@@ -472,11 +472,11 @@ fn says<M: Words>(mem: &M, life: Life) -> Says {
     if word(STATE_WORD) != INITIALISED || word(MAGIC_WORD) != MAGIC {
         return Says::Nothing;
     }
-    let same_boot = [word(BOOT_WORD), word(BOOT_WORD + 1)] == life.boot;
-    let same_mount = (life.superblock != 0 && word(LIFE_WORD) == life.superblock)
-        || mutant::on(Mutant::TableOutlivesMount);
+    let its = Life::of(mem);
+    let same_mount =
+        (life.superblock != 0 && its.superblock == life.superblock) || mutant::on(Mutant::TableOutlivesMount);
     match word(STATE_WORD) {
-        INITIALISED if same_boot && same_mount => Says::Fits,
+        INITIALISED if its.boot == life.boot && same_mount => Says::Fits,
         INITIALISED => Says::Foreign,
         _ => Says::Nothing,
     }

@@ -111,7 +111,7 @@ impl<O: Os> Log<O> {
         }
     }
 
-    /// The same in a table that a recovery builds.
+    /// [`Log::lose`], in a table that a recovery builds.
     pub(crate) fn lose_in(mem: &Arc<O::Mem>, base: usize, error: Errno) {
         if !mutant::on(Mutant::RecoverySyncsAgain) {
             Shared::new(mem.clone(), base).set_state(State::Lost(error));

@@ -328,30 +328,6 @@ impl<O: Os> Patching<'_, O> {
         Known { before, after, at: chunk.at + from as u64, ends: self.ends }
     }
 
-    /// The state of a sector. One that was exchanged in part counts as old; with the bytes that it gets.
-    fn judge(
-        &self,
-        range: &PatchRange,
-        chunk: Chunk,
-        from: usize,
-        after: &[u8],
-        present: &[u8],
-    ) -> Result<(Sector, Option<Vec<u8>>)> {
-        let known = self.known(range, chunk, from, after);
-        let state = known.judge(present);
-        let torn = match state {
-            Sector::Lost | Sector::Foreign => {
-                self.words.torn(self.os, known.at, present, after, known.before)?
-            }
-            Sector::After | Sector::Before | Sector::Cut => None,
-        };
-        Ok(match torn {
-            Some(bytes) if bytes == present => (Sector::After, None),
-            Some(bytes) => (Sector::Before, Some(bytes)),
-            None => (state, None),
-        })
-    }
-
     /// Returns true if a file, up to a size between before and after, holds a sector that no pass of ours, cut
     /// off by a power loss, left: then the size is an outsider's, too.
     fn holds_foreign(&self, size: u64) -> Result<bool> {
@@ -362,7 +338,8 @@ impl<O: Os> Patching<'_, O> {
                 read_up_to(self.os, self.target, &mut present, chunk.at)?;
                 let sectors = present.chunks(SECTOR_BYTES).zip(after.chunks(SECTOR_BYTES)).enumerate();
                 for (n, (present, after)) in sectors {
-                    if self.judge(range, chunk, n * SECTOR_BYTES, after, present)?.0 == Sector::Foreign {
+                    let known = self.known(range, chunk, n * SECTOR_BYTES, after);
+                    if self.words.judge(self.os, &known, present)?.0 == Sector::Foreign {
                         return Ok(true);
                     }
                 }
@@ -499,7 +476,7 @@ impl<O: Os> Patching<'_, O> {
         let mut run: Option<Run> = None;
         for sector in (0..len).step_by(SECTOR_BYTES).map(|s| s..(s + SECTOR_BYTES).min(len)) {
             let (new, now) = (&after[sector.clone()], &present[sector.clone()]);
-            let (state, torn) = self.judge(range, chunk, sector.start, new, now)?;
+            let (state, torn) = self.words.judge(os, &self.known(range, chunk, sector.start, new), now)?;
             if let Some(bytes) = torn {
                 after[sector.clone()].copy_from_slice(&bytes);
             }

@@ -219,14 +219,8 @@ fn nothing_is_as_before<O: Os>(
             for (n, (present, after)) in sectors {
                 let before = (&range.before, chunk.skip / SECTOR_BYTES + n);
                 let known = Known { before, after, at: chunk.at + (n * SECTOR_BYTES) as u64, ends: &ends };
-                let torn = || words.torn(os, known.at, present, after, before);
-                match known.judge(present) {
-                    Sector::After | Sector::Cut => {}
-                    Sector::Before => return Ok(false),
-                    Sector::Lost | Sector::Foreign if torn()?.is_some_and(|bytes| bytes != present) => {
-                        return Ok(false);
-                    }
-                    Sector::Lost | Sector::Foreign => {}
+                if words.judge(os, &known, present)?.0 == Sector::Before {
+                    return Ok(false);
                 }
             }
         }

@@ -7,7 +7,7 @@
 //! the step leaves: a page may be written out behind such a store. Notes go as marks do, those of a commit without a record
 //! with the step. Does not: trust a note that the checksum of the record does not confirm.
 
-use super::decide::{is_pre_image, Sharing};
+use super::decide::{is_pre_image, Known, Sector, Sharing};
 use super::site::Site;
 use crate::bytes::{read_up_to, write_all};
 use crate::domain::marks::name_of_words;
@@ -74,8 +74,22 @@ impl<O: Os> Words<O> {
         exchanged > 1 || (self.is_synced && exchanged > 0)
     }
 
-    /// The bytes that a sector gets which was exchanged in part: new words, and those that the step leaves as they are now.
-    /// `None`: it was not; a word that the step changes is neither old nor new. `before`: its checksums, and which one.
+    /// The state of a sector, and the bytes that it gets if it was exchanged in part. Then it counts as old.
+    pub fn judge(&self, os: &O, known: &Known<'_>, present: &[u8]) -> Result<(Sector, Option<Vec<u8>>)> {
+        let state = known.judge(present);
+        let torn = match state {
+            Sector::Lost | Sector::Foreign => self.torn(os, known.at, present, known.after, known.before)?,
+            Sector::After | Sector::Before | Sector::Cut => None,
+        };
+        Ok(match torn {
+            Some(bytes) if bytes == present => (Sector::After, None),
+            Some(bytes) => (Sector::Before, Some(bytes)),
+            None => (state, None),
+        })
+    }
+
+    /// The bytes of a sector that was exchanged in part: new words, and as they are now those that the step leaves. `None`:
+    /// it was not, as a word that the step changes is neither old nor new. `before`: its checksums, and which one.
     pub fn torn(
         &self,
         os: &O,

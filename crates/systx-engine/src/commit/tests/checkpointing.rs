@@ -141,7 +141,7 @@ fn both_are_there(machine: &Machine, what: &str) {
     assert!(is == (Some(NEW.to_vec()), Some(b"small".to_vec())), "{what}: lost, and reported durable");
 }
 
-/// The kernel reports a failed write once and calls the pages clean: only the next mount shows what the disk has.
+/// A failed write is reported once, and its pages count as clean: only after a new mount do files show what the disk has.
 #[test]
 fn what_a_failed_sync_of_a_checkpoint_has_not_written_is_redone() {
     for kind in [FsKind::Ext4, FsKind::Xfs, FsKind::Btrfs, FsKind::Ext4NoJournal] {

@@ -283,7 +283,7 @@ fn what_a_commit_without_durability_was_moving_is_not_deleted() {
     }
 }
 
-/// The table alone knows of it, and is given up where a sync of the log has failed.
+/// Only the table knows such a commit, and a table is given up when a sync of the log has failed.
 #[test]
 fn what_publishes_without_a_record_is_finished_beside_a_closed_log() {
     let start = machine(FsKind::Ext4);
