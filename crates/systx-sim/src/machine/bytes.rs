@@ -277,8 +277,10 @@ impl State {
             return Err(Errno::INVAL);
         }
         self.fold(id);
-        let mapped = self.inode(id).mapped.as_ref().map_or(0, Mapped::len);
-        self.show(id, words.max(mapped));
+        // What is mapped already shows every change.
+        if self.inode(id).mapped.as_ref().is_none_or(|mapped| mapped.len() < words) {
+            self.show(id, words);
+        }
         if let Some(open) = self.files.get_mut(&file) {
             open.refs += 1;
         }
@@ -320,8 +322,7 @@ impl State {
 
     /// Shows so many words of the file's sectors through its mappings.
     fn show(&mut self, id: Id, words: usize) {
-        let mut bytes = vec![0; words * 8];
-        self.inode(id).data.read(0, &mut bytes);
-        self.inode_mut(id).mapped = Some(Mapped::of(&bytes));
+        let mapped = Mapped::of(words, self.inode(id).data.sectors());
+        self.inode_mut(id).mapped = Some(mapped);
     }
 }

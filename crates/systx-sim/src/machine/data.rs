@@ -93,26 +93,36 @@ impl Data {
         false
     }
 
+    /// Number and bytes of each sector that was written, in order.
+    pub(super) fn sectors(&self) -> impl Iterator<Item = (u64, &[u8; SECTOR as usize])> {
+        self.now.iter().map(|(n, sector)| (n, &**sector))
+    }
+
     /// Writes `bytes`; `seq` is the journal operation that will hold new blocks. Returns whether there were any.
     pub(super) fn write(&mut self, offset: u64, bytes: &[u8], seq: u64) -> bool {
-        let (mut at, end, mut grew) = (offset, offset + bytes.len() as u64, false);
-        while at < end {
-            let n = at / SECTOR;
-            let to = ((n + 1) * SECTOR).min(end);
-            let block = n * SECTOR / BLOCK;
+        let (end, mut grew) = (offset + bytes.len() as u64, false);
+        if bytes.is_empty() {
+            return false;
+        }
+        for block in offset / BLOCK..end.div_ceil(BLOCK) {
             if !self.written(block) {
                 self.born.insert(block, seq);
                 grew = true;
             }
             self.blocks.insert(block);
-            let mut sector = self.now.get(n).map_or([0; SECTOR as usize], |s| **s);
-            sector[(at - n * SECTOR) as usize..(to - n * SECTOR) as usize]
-                .copy_from_slice(&bytes[(at - offset) as usize..(to - offset) as usize]);
-            let sector = kept(sector);
-            self.now.insert(n, sector.clone());
             let needs = self.born.get(&block).copied();
-            self.push(n, Version { bytes: Some(sector), needs, cuts: false });
-            at = to;
+            let (first, last) = ((block * BLOCK).max(offset), ((block + 1) * BLOCK).min(end));
+            for n in first / SECTOR..last.div_ceil(SECTOR) {
+                let (from, to) = ((n * SECTOR).max(first), ((n + 1) * SECTOR).min(last));
+                let new = &bytes[(from - offset) as usize..(to - offset) as usize];
+                let sector = kept(new.try_into().unwrap_or_else(|_| {
+                    let mut sector = self.now.get(n).map_or([0; SECTOR as usize], |s| **s);
+                    sector[(from - n * SECTOR) as usize..(to - n * SECTOR) as usize].copy_from_slice(new);
+                    sector
+                }));
+                self.now.insert(n, sector.clone());
+                self.push(n, Version { bytes: Some(sector), needs, cuts: false });
+            }
         }
         grew
     }

@@ -20,11 +20,22 @@ pub(super) struct Mapped {
 }
 
 impl Mapped {
-    /// The words of a file with these contents.
-    pub(super) fn of(bytes: &[u8]) -> Mapped {
-        let word = |bytes: &[u8]| u64::from_le_bytes(core::array::from_fn(|n| bytes[n]));
-        let words: Vec<u64> = bytes.chunks_exact(8).map(word).collect();
-        Mapped { newer: vec![false; words.len().div_ceil(WORDS)], words: Arc::new(words) }
+    /// So many words of a file with these sectors.
+    pub(super) fn of<'a>(
+        len: usize,
+        sectors: impl Iterator<Item = (u64, &'a [u8; SECTOR as usize])>,
+    ) -> Mapped {
+        let mut words = vec![0; len];
+        for (n, bytes) in sectors.take_while(|(n, _)| (*n as usize) < len.div_ceil(WORDS)) {
+            // Most of a table is zeros: memory that is never touched.
+            if *bytes != [0; SECTOR as usize] {
+                let there = &mut words[n as usize * WORDS..];
+                for (word, bytes) in there.iter_mut().zip(bytes.chunks_exact(8)) {
+                    *word = u64::from_le_bytes(core::array::from_fn(|n| bytes[n]));
+                }
+            }
+        }
+        Mapped { newer: vec![false; len.div_ceil(WORDS)], words: Arc::new(words) }
     }
 
     pub(super) fn len(&self) -> usize {

@@ -15,6 +15,9 @@ use super::process::{Entered, SimFd};
 use super::{Inner, Machine, ProcId, SimOs};
 use crate::machine::meta::Id;
 
+/// Words in a page of 4 KiB.
+const PAGE_WORDS: usize = 512;
+
 /// A shared mapping of a file's first words.
 pub struct SimMem {
     pub(super) os: SimOs,
@@ -77,15 +80,14 @@ impl Words for SimMem {
         self.at(Call::Store, index, |w| *w = value);
     }
 
+    /// One point for each page, not for each word: nobody reads a table that is being emptied.
     fn clear(&self, words: Range<usize>) {
         assert!(words.end <= self.len, "words {words:?} of a mapping of {}", self.len);
-        let mut inner = self.os.machine.lock();
-        if self.os.pass(&mut inner, Call::Store, words.len() as u64) {
-            inner.mapped_mut(self.id).into_iter().for_each(|mapped| mapped.clear(words.clone()));
-            return;
+        for first in words.clone().step_by(PAGE_WORDS) {
+            let part = first..words.end.min(first + PAGE_WORDS);
+            let Some(mut entered) = self.point(Call::Store, first) else { return };
+            entered.inner.mapped_mut(self.id).into_iter().for_each(|mapped| mapped.clear(part.clone()));
         }
-        drop(inner);
-        words.for_each(|index| self.store(index, 0, Ordering::Release));
     }
 
     fn compare_exchange(&self, index: usize, current: u64, new: u64) -> core::result::Result<u64, u64> {

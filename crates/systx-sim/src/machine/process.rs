@@ -138,16 +138,16 @@ impl SimOs {
     /// Like `enter`, before a call on a shared word.
     pub(super) fn enter_word(&self, call: Call, word: usize) -> core::result::Result<Entered<'_>, Stop> {
         let mut inner = self.machine.lock();
-        if self.pass(&mut inner, call, 1) {
+        if self.pass(&mut inner, call) {
             return Ok(Entered { inner, short: usize::MAX });
         }
         self.enter_at(inner, call, b"", None, Some(word))
     }
 
-    /// Passes the points of `n` calls on shared words at once, if nothing can happen at any of them; whether it did.
-    pub(super) fn pass(&self, inner: &mut Inner, call: Call, n: u64) -> bool {
+    /// Passes the point of a call on a shared word, if nothing can happen at it; whether it did.
+    fn pass(&self, inner: &mut Inner, call: Call) -> bool {
         if !inner.control.word_points || self.is_silent(inner) {
-            // They are no points.
+            // It is none.
             return inner.state.process(self.process).alive;
         }
         let Inner { state, control } = inner;
@@ -155,14 +155,14 @@ impl SimOs {
         let noticed = hooked || control.baton.is_some() || control.trace.is_some();
         let fails = control.faults.iter().any(|fault| fault.call == Some(call));
         let mine = |whom: Option<ProcId>| whom.is_none_or(|whom| whom == self.process);
-        let dies = control.kills.iter().any(|(whom, left)| mine(*whom) && *left < n);
+        let dies = control.kills.iter().any(|(whom, left)| mine(*whom) && *left == 0);
         if noticed || fails || dies || !state.process(self.process).alive {
             return false;
         }
-        control.kills.iter_mut().filter(|(whom, _)| mine(*whom)).for_each(|(_, left)| *left -= n);
-        control.points += n;
-        state.process_mut(self.process).points += n;
-        state.tick(n * CALL_NS);
+        control.kills.iter_mut().filter(|(whom, _)| mine(*whom)).for_each(|(_, left)| *left -= 1);
+        control.points += 1;
+        state.process_mut(self.process).points += 1;
+        state.tick(CALL_NS);
         true
     }
 

@@ -5,13 +5,11 @@
 //! (clocks go on), link counts of the root (the area is in it), and after the commit the times of directories
 //! whose changes cancelled out.
 
-mod verbs_world;
-
+use crate::world::*;
 use std::sync::Arc;
 use systx_engine::domain::Most;
 use systx_engine::transaction::{Access, Grain, Node, SetAttr, SetTime, Transaction};
 use systx_os::{Errno, Fallocate, FileType, Linux, Open, Os, Rename, SetXattr, Timestamp};
-use verbs_world::*;
 
 const NAMES: [&str; 5] = ["a", "b", "c", "x", "y"];
 const BIG: usize = 300 << 10;

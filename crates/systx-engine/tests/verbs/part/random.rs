@@ -1,7 +1,7 @@
 //! Random transactions, and random paths in them.
 
-use super::verbs_world::*;
 use super::{choice, files, name, same_but_for_the_area};
+use crate::world::*;
 use systx_engine::changes::part::Unfit;
 use systx_engine::changes::{Change, Kind};
 use systx_engine::transaction::{Access, SetAttr, Transaction};

@@ -1,8 +1,7 @@
 //! A large file that a transaction writes anew, and others who have it open, run it, or gave it another name:
 //! what natively happens to them happens here.
 
-mod verbs_world;
-
+use crate::world::*;
 use std::io::{Read, Seek, SeekFrom, Write};
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::Path;
@@ -10,7 +9,6 @@ use std::process::{Command, Stdio};
 use systx_engine::outcome::CommitError;
 use systx_engine::transaction::{Access, Transaction};
 use systx_os::{Errno, Linux};
-use verbs_world::*;
 
 const BYTES: usize = 3_000_000;
 

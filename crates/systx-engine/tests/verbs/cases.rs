@@ -1,13 +1,11 @@
 //! Single promises of the verbs: what the random agreement test can't reach.
 
-mod verbs_world;
-
+use crate::world::*;
 use std::os::unix::fs::{FileExt, MetadataExt};
 use systx_engine::outcome::{ConflictKind, VerbError};
 use systx_engine::transaction::{Access, AppendedAt, Node, SetAttr, SetTime, Transaction};
 use systx_os::host;
 use systx_os::{Errno, FileType, Linux, Open, Os, Rename, Seek, SetXattr, Timestamp};
-use verbs_world::*;
 
 /// Runs a test on every file system at hand.
 fn everywhere(test: impl Fn(&Scratch)) {

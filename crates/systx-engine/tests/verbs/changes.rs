@@ -1,14 +1,12 @@
 //! What a transaction says that it would change is what it changes, and all of it.
 
-mod verbs_world;
-
+use crate::world::acts::*;
+use crate::world::*;
 use std::os::unix::fs::{symlink, MetadataExt};
 use std::path::PathBuf;
 use systx_engine::changes::{Change, Kind, Side, What};
 use systx_engine::transaction::{Access, SetAttr, SetTime, Transaction};
 use systx_os::{Linux, Open, Os, Rename, SetXattr, Timestamp};
-use verbs_world::acts::*;
-use verbs_world::*;
 
 /// One line a change: kind, names, what differs.
 fn lines(t: &mut Transaction<Linux>) -> Vec<String> {

@@ -1,5 +1,4 @@
 //! Scratch directories, and a transaction over one of them.
-#![allow(dead_code)]
 
 pub mod acts;
 

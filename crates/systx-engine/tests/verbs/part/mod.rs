@@ -1,16 +1,14 @@
 //! A part of a transaction is committed as it stands there, and nothing else of it.
 
 mod random;
-#[path = "../verbs_world/mod.rs"]
-mod verbs_world;
 
+use crate::world::acts::*;
+use crate::world::*;
 use std::path::{Path, PathBuf};
 use systx_engine::changes::part::{Choice, Unfit};
 use systx_engine::changes::Change;
 use systx_engine::transaction::{Access, SetAttr, Transaction};
 use systx_os::{Linux, Open};
-use verbs_world::acts::*;
-use verbs_world::*;
 
 fn choice(only: &[&str], exclude: &[&str]) -> Choice {
     let bytes = |paths: &[&str]| paths.iter().map(|path| path.as_bytes().to_vec()).collect();
