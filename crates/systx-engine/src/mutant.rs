@@ -75,6 +75,20 @@ mutants! {
     RestoringNotNoted,
     /// A sync that has failed is tried again.
     SyncsRepeated,
+    /// Of the errors of a sync EIO alone counts.
+    OneErrorLoses,
+    /// A publication that fails does not ask whether bytes were lost.
+    LostUnasked,
+    /// A lease counts as held however long ago it was seen.
+    LeaseOutlived,
+    /// Bytes behind the old end of a file that are the same as the owner's count as its own.
+    SameIsOurs,
+    /// A directory that is to come below itself waits.
+    CircleWaits,
+    /// What belongs to a removed tree may go by whatever name.
+    PlacesOfTheDead,
+    /// What a checkpoint finds in a removed tree is not noted for the owner.
+    CheckpointsSilent,
     /// A recovery is tried again whose sync has failed.
     RecoverySyncsAgain,
     /// A sector of which an exchange changes some words is torn only if nobody has stored the others.

@@ -10,9 +10,10 @@ use crate::mutant::{self, Mutant};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use std::cmp::Ordering;
 use systx_os::{Handle, Stat, Timestamp};
+use xxhash_rust::xxh3::xxh3_64_with_seed;
 
 /// Version of the body's encoding; another one is refused.
-pub const BODY_VERSION: u16 = 11;
+pub const BODY_VERSION: u16 = 12;
 /// Bytes of a sector, the unit in which a patch is compared and applied.
 pub const SECTOR_BYTES: usize = 512;
 
@@ -24,6 +25,38 @@ fn at_once<S: Serializer>(bytes: &[u8], to: S) -> Result<S::Ok, S::Error> {
 /// Decodes them at once.
 fn all_at_once<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<u8>, D::Error> {
     <&[u8]>::deserialize(from).map(<[u8]>::to_vec)
+}
+
+/// A name in a removed tree.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Gone {
+    /// The object.
+    pub handle: Handle,
+    /// Where it has the name: see [`TreePlace`].
+    pub place: u32,
+}
+
+impl Gone {
+    /// The objects of a removed tree.
+    pub fn handles(tree: &[Gone]) -> impl Iterator<Item = &Handle> {
+        tree.iter().map(|gone| &gone.handle)
+    }
+}
+
+/// Where a name is in a tree: a hash of the names that lead there from the top.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct TreePlace(u64);
+
+impl TreePlace {
+    /// A name in the directory at this place.
+    pub fn of(self, name: &[u8]) -> TreePlace {
+        TreePlace(xxh3_64_with_seed(name, self.0))
+    }
+
+    /// The part of it that a record keeps.
+    pub fn short(self) -> u32 {
+        self.0 as u32
+    }
 }
 
 /// Everything that a recovery needs to know of one commit in one domain.
@@ -140,7 +173,7 @@ pub enum Act {
         /// The object that the name held.
         before: Handle,
         /// If that was a directory: as in `Remove`.
-        tree: Vec<Handle>,
+        tree: Vec<Gone>,
         /// As in `Remove`.
         read: Vec<Read>,
         /// Set if the program wrote that file anew instead of renaming another one over it: then what others
@@ -151,9 +184,9 @@ pub enum Act {
     Remove {
         /// The object that the name held.
         before: Handle,
-        /// For a directory: every object of its tree that may be deleted with it, itself excluded. Any other
-        /// object in there belongs to an outsider and is set aside.
-        tree: Vec<Handle>,
+        /// For a directory: every name in its tree that may be deleted with it. Any other one in there is an
+        /// outsider's, also if it is one of an object among these, and is set aside.
+        tree: Vec<Gone>,
         /// The files among all these whose bytes were read: what comes out must be that.
         read: Vec<Read>,
         /// True for a directory, which needs a directory as token.
@@ -448,7 +481,7 @@ impl Body {
                         Act::Link { object, found } => one_of(object) || one_of(&found.dir),
                         Act::Take { before, .. } => one_of(before),
                         Act::Replace { before, tree, .. } | Act::Remove { before, tree, .. } => {
-                            one_of(before) || tree.iter().any(one_of)
+                            one_of(before) || Gone::handles(tree).any(one_of)
                         }
                         Act::Patch(patch) => one_of(&patch.file),
                         Act::Attr { object, .. } => one_of(object),

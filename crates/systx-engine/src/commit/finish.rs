@@ -1,6 +1,7 @@
 //! U and D for the owner, and the way back for a commit that did not get to its commit point.
 
 use super::{Commit, Decided, Number, Part};
+use crate::domain::reports;
 use crate::domain::SlotState;
 use crate::invariant::invariant;
 use crate::log::Cell;
@@ -8,6 +9,7 @@ use crate::mutant::{self, Mutant};
 use crate::outcome::{CommitError, Committed, ConflictCopy, Durability};
 use crate::publish::site::{Opened, Pass, Site};
 use crate::publish::{publish, reclaim, Pending};
+use crate::record::{Act, Step};
 use crate::shown::Shown;
 use systx_os::{Os, Phase};
 use tracing::debug_span;
@@ -54,6 +56,7 @@ impl<O: Os> Commit<'_, O> {
                     done.conflict_copies.extend(domain.shown_all(conflict_copies));
                 }
                 Err(Pending { path, error }) => {
+                    domain.ask_for_lost();
                     let path = domain.shown(&path);
                     done.pending = Some(format!("{}: {error}", Shown(&path)));
                 }
@@ -97,6 +100,14 @@ impl<O: Os> Commit<'_, O> {
         for part in parts.map(|(_, part)| part) {
             let Reclaimed { conflict_copies, is_empty } = reclaim_part(part);
             done.conflict_copies.extend(part.domain.shown_all(conflict_copies));
+            if recorded {
+                // A checkpoint may have been here first.
+                for copy in part.domain.shown_all(noted_of(part)) {
+                    if !done.conflict_copies.contains(&copy) {
+                        done.conflict_copies.push(copy);
+                    }
+                }
+            }
             let has_slots = part.change.as_ref().is_some_and(|change| change.body.has_slots());
             if is_empty && !recorded && has_slots {
                 // Without a header nothing is ever redone.
@@ -188,6 +199,16 @@ struct Reclaimed {
     conflict_copies: Vec<ConflictCopy>,
     /// Nothing is left in them.
     is_empty: bool,
+}
+
+/// What anybody has noted of a part, if it takes anything out.
+fn noted_of<O: Os>(part: &Part<O>) -> Vec<ConflictCopy> {
+    let (Some(change), domain) = (&part.change, &part.domain) else { return Vec::new() };
+    let takes = |step: &Step| matches!(step.act, Act::Remove { .. } | Act::Replace { .. });
+    if mutant::on(Mutant::CheckpointsSilent) || !change.body.steps.iter().any(takes) {
+        return Vec::new();
+    }
+    reports::of(&domain.os, &domain.area.dir, change.id)
 }
 
 /// Deletes what the published steps left in the slots; what can't be deleted now is left to the next checkpoint.

@@ -10,7 +10,7 @@ use crate::id::{Footprint, ObjectId, Signature};
 use crate::invariant::invariant;
 use crate::mutant::{self, Mutant};
 use crate::outcome::{CommitError, Conflict, ConflictKind, Durability, Party, Waiting};
-use crate::record::{Act, Patch, Step};
+use crate::record::{Act, Gone, Patch, Step};
 use std::cmp::Ordering;
 use std::sync::Arc;
 use systx_os::{Errno, Handle, Os};
@@ -200,7 +200,7 @@ impl<O: Os> Commit<'_, O> {
                 Act::Patch(patch) => asked.push(ObjectId::data(&patch.file)),
                 Act::Take { before, .. } => asked.extend(contents(before)),
                 Act::Remove { before, tree, .. } | Act::Replace { before, tree, .. } => {
-                    asked.extend(tree.iter().chain([before]).flat_map(contents));
+                    asked.extend(Gone::handles(tree).chain([before]).flat_map(contents));
                 }
                 Act::Place { .. } | Act::Link { .. } | Act::Attr { .. } => {}
             }

@@ -10,7 +10,7 @@
 use super::slots::{InFlight, Place, SlotIx, Slots};
 use crate::id::{Lsn, ObjectId, Objects, TxId};
 use crate::mutant::{self, Mutant};
-use crate::record::{Act, Body, Change, Step};
+use crate::record::{Act, Body, Change, Gone, Step};
 use std::collections::{HashMap, HashSet};
 use std::sync::{Mutex, PoisonError};
 use systx_os::{Handle, Words};
@@ -56,9 +56,10 @@ pub(crate) fn changed_by(steps: &[Step]) -> Objects {
 }
 
 /// The objects that go, and the link counts of objects with other names.
-fn goes(written: &mut Vec<ObjectId>, before: &Handle, tree: &[Handle]) {
-    written.extend([before].into_iter().chain(tree).map(ObjectId::attr));
-    written.extend([before].into_iter().chain(tree).map(ObjectId::listing));
+fn goes(written: &mut Vec<ObjectId>, before: &Handle, tree: &[Gone]) {
+    let all = || [before].into_iter().chain(Gone::handles(tree));
+    written.extend(all().map(ObjectId::attr));
+    written.extend(all().map(ObjectId::listing));
 }
 
 /// True if a record has every name that goes.

@@ -9,7 +9,7 @@
 use super::own_file;
 use crate::bytes::read_file;
 use crate::id::TxId;
-use crate::outcome::ConflictCopy;
+use crate::outcome::{ConflictCopy, ConflictCopyKind};
 use crate::paths::unescape;
 use systx_os::{Errno, Open, Os, Result};
 
@@ -52,6 +52,18 @@ pub(crate) fn keep<O: Os>(os: &O, area: &O::Fd, id: TxId, conflict_copy: &Confli
         return Ok(());
     }
     os.append(&fd, line.as_bytes()).map(drop)
+}
+
+/// What was reported of a transaction. An error says nothing.
+pub(crate) fn of<O: Os>(os: &O, area: &O::Fd, id: TxId) -> Vec<ConflictCopy> {
+    let Ok(Some(fd)) = own_file::open_if_there(os, area, &file_of(id)) else { return Vec::new() };
+    let bytes = read_file(os, &fd).unwrap_or_default();
+    let text = String::from_utf8_lossy(&bytes);
+    let copy = |report: Report| {
+        let what = ConflictCopyKind::ALL.iter().find(|kind| kind.fragment() == report.what)?;
+        Some(ConflictCopy { path: report.path, aside: report.aside, what: *what })
+    };
+    text.lines().filter_map(|line| parse(id, line)).filter_map(copy).collect()
 }
 
 /// Whether something was reported of a transaction.

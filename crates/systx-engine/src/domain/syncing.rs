@@ -1,14 +1,15 @@
 //! Syncing the file system, and what is forgotten of it then.
 //!
 //! Guarantees: where a sync has failed, nothing is committed and no checkpoint made as long as the file system is
-//! mounted. The kernel reports a failed write once, and its pages count as clean from then on: the next sync writes nothing
-//! and succeeds. It does not say whose bytes were lost. After the next mount files show what the disk has, and the log
-//! holds the rest. Does not: notice what was reported to another program, or to a process that was killed in its
-//! sync.
+//! mounted. The kernel reports a failed write once to each descriptor, and its pages count as clean from then on: the next
+//! sync writes nothing and succeeds. It does not say whose bytes were lost. After the next mount files show what the disk
+//! has, and the log holds the rest. Does not: notice what was reported to another program, or to a process that was
+//! killed in its sync.
 
 use super::on_disk::Began;
 use super::Domain;
 use crate::id::Objects;
+use crate::mutant::{self, Mutant};
 use systx_os::{Errno, Os, Result, Writing};
 
 impl<O: Os> Domain<O> {
@@ -57,11 +58,33 @@ impl<O: Os> Domain<O> {
         self.closing(os.fsync(&barrier))
     }
 
-    /// Closes the log behind an I/O error. (Where there is no room for what is staged, that alone is lost, and goes.)
+    /// Closes the log behind a sync that failed.
     pub(crate) fn closing(&self, synced: Result<()>) -> Result<()> {
-        if synced == Err(Errno::IO) {
-            self.log.lose(Errno::IO);
+        if let Err(error) = synced {
+            if may_have_lost(error) {
+                self.log.lose(error);
+            }
         }
         synced
+    }
+
+    /// After a publication that came upon an error, perhaps that of a sync: the area's descriptor is told of it, too.
+    pub(crate) fn ask_for_lost(&self) {
+        if !mutant::on(Mutant::LostUnasked) {
+            // It is asked for the error alone.
+            let _ = self.sync_everything();
+        }
+    }
+}
+
+/// Returns true if a sync with this error may have lost bytes. A disk that fails gives many: EIO, ENODATA for a medium,
+/// ENOLINK and ETIMEDOUT for what is between, ENOSPC for a thin device or a full disk below a virtual machine. These
+/// here are about the call.
+/// Source: block/blk-core.c, `blk_errors`.
+fn may_have_lost(error: Errno) -> bool {
+    let about_the_call = [Errno::INTR, Errno::BADF, Errno::INVAL, Errno::SPIPE, Errno::NOSYS, Errno::PERM];
+    match error {
+        Errno::IO => true,
+        _ => !about_the_call.contains(&error) && !mutant::on(Mutant::OneErrorLoses),
     }
 }

@@ -94,7 +94,8 @@ impl core::fmt::Display for LogError {
             LogError::Lost { error } => write!(
                 f,
                 "a write to the disk has failed since it was mounted ({error}), and may be lost: nothing is \
-                 committed there before it is mounted again, or the next boot; see the kernel's log (dmesg)"
+                 committed there before it is mounted again (open transactions keep it mounted: systx list), or the \
+                 next boot; see the kernel's log (dmesg)"
             ),
             LogError::NotStarted => f.write_str("the log is not open: run systx recover"),
             LogError::Moved => f.write_str("the log went on to another segment: write the body again"),

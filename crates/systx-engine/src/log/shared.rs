@@ -59,6 +59,17 @@ pub(super) enum State {
     Lost(Errno),
 }
 
+impl State {
+    fn pack(self) -> u64 {
+        match self {
+            State::NotStarted => 0,
+            State::Ready => 1,
+            State::Poisoned(error) => (error.raw_os_error() as u64) << 32 | 2,
+            State::Lost(error) => (error.raw_os_error() as u64) << 32 | 3,
+        }
+    }
+}
+
 /// Where the next body goes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Bodies {
@@ -134,15 +145,11 @@ impl<M: Words> Shared<M> {
         }
     }
     pub fn set_state(&self, state: State) {
-        self.store(
-            STATE,
-            match state {
-                State::NotStarted => 0,
-                State::Ready => 1,
-                State::Poisoned(error) => (error.raw_os_error() as u64) << 32 | 2,
-                State::Lost(error) => (error.raw_os_error() as u64) << 32 | 3,
-            },
-        );
+        self.store(STATE, state.pack());
+    }
+    /// After a failed sync of the log, unless it is closed for more than that.
+    pub fn poison(&self, error: Errno) {
+        let _ = self.exchange(STATE, State::Ready.pack(), State::Poisoned(error).pack());
     }
     pub fn lost(&self) -> Option<Errno> {
         match self.state() {

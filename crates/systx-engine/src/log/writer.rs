@@ -348,7 +348,7 @@ impl<O: Os> Log<O> {
                 Ok(()) => return Ok(()),
                 Err(Errno::BADF) if self.os.is_lost(&segment.fd) && !mutant::on(Mutant::LostUnseen) => {}
                 Err(error) => {
-                    self.shared.set_state(State::Poisoned(error));
+                    self.shared.poison(error);
                     return Err(LogError::Poisoned { error });
                 }
             }

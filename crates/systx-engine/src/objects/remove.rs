@@ -1,10 +1,11 @@
 //! The removal of whole trees, however deep, without recursion.
 
+use crate::record::TreePlace;
 use std::sync::Arc;
 use systx_os::{Dirent, Errno, FileType, Open, Os, Result};
 
-/// Says whether what has a name in a directory may be deleted; `None`: nothing has it any more.
-pub(crate) type MayGo<'a, O> = dyn Fn(&<O as Os>::Fd, &[u8]) -> Result<Option<bool>> + 'a;
+/// Says whether what has a name in a directory, at that place of the tree, may be deleted; `None`: nothing has it any more.
+pub(crate) type MayGo<'a, O> = dyn Fn(&<O as Os>::Fd, &[u8], TreePlace) -> Result<Option<bool>> + 'a;
 
 /// Deletes what may go below `dir`; whether it is empty now.
 pub(crate) fn clear<O: Os>(os: &O, dir: &O::Fd, may_go: &MayGo<'_, O>) -> Result<bool> {
@@ -37,6 +38,7 @@ struct Level<O: Os> {
     name: Vec<u8>,
     /// Closed while far below; the first is `top`.
     fd: Option<Arc<O::Fd>>,
+    place: TreePlace,
     left: Vec<Dirent>,
     clean: bool,
 }
@@ -45,7 +47,13 @@ impl<O: Os> Clearing<'_, O> {
     /// Returns true if `top` is empty now.
     fn run(mut self) -> Result<bool> {
         let left = self.os.read_dir(self.top)?;
-        self.levels.push(Level { name: Vec::new(), fd: None, left, clean: true });
+        self.levels.push(Level {
+            name: Vec::new(),
+            fd: None,
+            place: TreePlace::default(),
+            left,
+            clean: true,
+        });
         loop {
             let Some(level) = self.levels.last_mut() else { return Ok(true) };
             match level.left.pop() {
@@ -73,8 +81,9 @@ impl<O: Os> Clearing<'_, O> {
     fn take(&mut self, entry: Dirent) -> Result<()> {
         let (os, here) = (self.os, self.here()?);
         let dir = here.as_deref().unwrap_or(self.top);
+        let place = self.levels.last().map(|level| level.place).unwrap_or_default().of(&entry.name);
         if let Some(may_go) = self.may_go {
-            match may_go(dir, &entry.name)? {
+            match may_go(dir, &entry.name, place)? {
                 None => return Ok(()),
                 Some(true) => {}
                 Some(false) => {
@@ -98,7 +107,7 @@ impl<O: Os> Clearing<'_, O> {
             Err(Errno::ACCESS) if self.may_go.is_none() => Vec::new(),
             left => left?,
         };
-        self.levels.push(Level { name: entry.name, fd: Some(Arc::new(child)), left, clean: true });
+        self.levels.push(Level { name: entry.name, fd: Some(Arc::new(child)), place, left, clean: true });
         let far = self.levels.len().checked_sub(OPEN_LEVELS_MAX + 1);
         if let Some(level) = far.and_then(|n| self.levels.get_mut(n)) {
             level.fd = None;

@@ -73,6 +73,7 @@ kinds! {
         NameRemoved, "name-removed", "the name was removed by another program";
         NameOnOtherMount, "name-on-other-mount", "the name is on another mount now";
         DirectoryGone, "directory-gone", "its directory is gone";
+        DirectoryInside, "directory-inside", "another program has moved its directory into it";
         Replaced, "replaced", "replaced by another program meanwhile";
         ReplacedTwice, "replaced-twice", "replaced twice by another program";
         ReplacedAndRemoved, "replaced-and-removed", "replaced and removed by another program";

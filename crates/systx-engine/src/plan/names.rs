@@ -16,7 +16,7 @@ use crate::plan::at_now;
 use crate::plan::first_place;
 use crate::plan::handle_of;
 use crate::publish::tokens::Token;
-use crate::record::{Act, Read, Step};
+use crate::record::{Act, Gone, Read, Step, TreePlace};
 use crate::workset::node::{Entry, Ix, NO_SLOT};
 use crate::workset::Workset;
 use std::collections::HashMap;
@@ -202,27 +202,28 @@ fn handle_in_slot<O: Os>(workset: &mut Workset<O>, mount: usize, slot: u32) -> V
     Ok(workset.os().handle_at(&spot.dir, &spot.name)?)
 }
 
-/// Every object that is removed with a directory: what it held when the transaction began to take it apart,
+/// Every name that is removed with a directory: what it held when the transaction began to take it apart,
 /// less what moved elsewhere. And which files among these, or that it is itself, were read.
-fn removed_tree<O: Os>(workset: &Workset<O>, root: Ix, ways: &Ways) -> (Vec<Handle>, Vec<Read>) {
+fn removed_tree<O: Os>(workset: &Workset<O>, root: Ix, ways: &Ways) -> (Vec<Gone>, Vec<Read>) {
     if workset.object(root).kind != FileType::Directory {
         return (Vec::new(), read_of(workset, root, None).into_iter().collect());
     }
-    let (mut gone, mut stack) = (Vec::new(), vec![root]);
-    while let Some(dir) = stack.pop() {
+    let (mut gone, mut stack) = (Vec::new(), vec![(root, TreePlace::default())]);
+    while let Some((dir, place)) = stack.pop() {
         let Some(directory) = &workset.object(dir).dir else { continue };
         for (name, entry) in &directory.names {
             let Some(child) = entry.before.filter(|ix| !ways.moves_from(*ix, dir, name)) else { continue };
             if let Some(lower) = &workset.object(child).lower {
-                gone.push((lower.handle, child));
-                stack.push(child);
+                let place = place.of(name);
+                gone.push((Gone { handle: lower.handle, place: place.short() }, child));
+                stack.push((child, place));
             }
         }
     }
-    gone.sort_unstable_by_key(|(handle, _)| *handle);
+    gone.sort_unstable_by_key(|(gone, _)| (gone.handle, gone.place));
     let read = gone.iter().enumerate().filter_map(|(n, (_, ix))| read_of(workset, *ix, Some(n as u32)));
     let read = read.collect();
-    (gone.into_iter().map(|(handle, _)| handle).collect(), read)
+    (gone.into_iter().map(|(gone, _)| gone).collect(), read)
 }
 
 /// How an object of the committed tree was read, if its bytes were.

@@ -52,6 +52,11 @@ pub(super) fn change<O: Os>(
         if apply(site, object, &fd, change)? == Value::Theirs && !later(site) {
             site.report(step, None, ConflictCopyKind::AttributeLeft);
         }
+        if power.is_gone(change) {
+            take_back(os, &fd, change)?;
+            site.report(step, None, power::DROPPED);
+            power = Power::Denied;
+        }
     }
     Ok(())
 }
@@ -63,7 +68,7 @@ enum Power<'b, 'a, O: Os> {
     /// To bytes with this hash only; none of the changes so far gave power.
     Unasked(&'b [u8; 32]),
     /// To the bytes that are held.
-    Held { _until_the_end: power::Hold<'a, O> },
+    Held(power::Hold<'a, O>),
     /// Nothing of it is given.
     Denied,
 }
@@ -83,13 +88,28 @@ impl<'a, O: Os> Power<'_, 'a, O> {
             return Ok(());
         }
         *self = match power::hold(site, step, object, bytes)? {
-            Some(hold) => Power::Held { _until_the_end: hold },
+            Some(hold) => Power::Held(hold),
             None => {
                 site.report(step, None, power::DROPPED);
                 Power::Denied
             }
         };
         Ok(())
+    }
+
+    /// Returns true if other bytes may have got it by a change.
+    fn is_gone(&self, change: &Change) -> bool {
+        matches!(self, Power::Held(hold) if change.gives_power() && !hold.is_sure())
+    }
+}
+
+/// Takes away what a change has given to bytes that are not the validated ones.
+fn take_back<O: Os>(os: &O, fd: &O::Fd, change: &Change) -> Result<()> {
+    match change {
+        Change::Mode { new, .. } => os.chmod(fd, *new & !0o6000),
+        Change::Owner { old, .. } => os.chown(fd, old.0, old.1),
+        Change::Xattr { name, .. } => remove_xattr(os, fd, name),
+        Change::Times { .. } => Ok(()),
     }
 }
 

@@ -21,6 +21,7 @@ mod refused;
 mod remove;
 mod replace;
 pub(crate) mod site;
+mod sure;
 mod taken;
 pub(crate) mod targets;
 pub(crate) mod times;

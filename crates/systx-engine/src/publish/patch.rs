@@ -7,6 +7,7 @@ use super::decide::{
 use super::pieces::{after_image, chunks, Chunk, CHUNK_BYTES};
 use super::place::open_for_writing;
 use super::site::{OldEnds, Pass, Site};
+use super::sure::Sure;
 use super::words::Words;
 use super::{moved, refused};
 use crate::bytes::{read_up_to, sector_crc, write_all};
@@ -15,6 +16,7 @@ use crate::mutant::{self, Mutant};
 use crate::objects::{past_leases, slot_name};
 use crate::outcome::{ConflictCopyKind, Durability};
 use crate::record::{Patch, PatchRange, Source, Step, SECTOR_BYTES};
+use std::cell::Cell;
 use std::sync::Arc;
 use systx_os::{Errno, Fallocate, Lease, Open, Os, Result, Timestamp};
 
@@ -25,13 +27,7 @@ type Run = std::ops::Range<usize>;
 /// open, bytes are exchanged instead of written, and growth is appended.
 pub(super) fn patch<O: Os>(site: &mut Site<'_, O>, n: usize, step: &Step, patch: &Patch) -> Result<()> {
     let os = site.os;
-    let kept = site.patch_targets.get(&patch.file).cloned();
-    let since = if kept.is_some() { Since::Before } else { Since::Now };
-    let target = match kept {
-        None => open_target(site, step, patch)?.map(Arc::new),
-        kept => kept,
-    };
-    let Some(target) = target else { return report_gone(site, step, patch) };
+    let Some((target, since)) = target_of(site, step, patch)? else { return report_gone(site, step, patch) };
     let slot = match new_bytes(site, step, patch)? {
         NewBytes::InRecord => None,
         NewBytes::InSlot(slot) => Some(slot),
@@ -51,7 +47,7 @@ pub(super) fn patch<O: Os>(site: &mut Site<'_, O>, n: usize, step: &Step, patch:
     let (ends, counts) = (site.old_ends.get(&patch.file).unwrap_or(&none), compares_ends(site, patch));
     let later = |at| site.written_later.is_some_and(|later| later(&patch.file, at));
     let (pass, words) = (site.pass, Words::of(site, n, sharing)?);
-    let file = Patching {
+    let mut file = Patching {
         os,
         patch,
         target: &target,
@@ -60,8 +56,11 @@ pub(super) fn patch<O: Os>(site: &mut Site<'_, O>, n: usize, step: &Step, patch:
         counts,
         sharing,
         pass,
+        is_own: site.is_own,
         later: &later,
         words,
+        lease: &lease,
+        unsure: Cell::new(false),
     };
     if site.appends.contains(&patch.file) && (sharing == Sharing::Shared || size != patch.size_before) {
         let landed = file.append_anywhere(site.durability)?;
@@ -74,12 +73,12 @@ pub(super) fn patch<O: Os>(site: &mut Site<'_, O>, n: usize, step: &Step, patch:
         drop(lease);
         return refused::set_aside_for_good(site, n, step);
     }
-    let mut theirs = verdict.is_reported();
+    let mut theirs = verdict.is_reported() || file.is_longer(size);
     // Set before the bytes are written: from then on a file that ends sooner was cut by an outsider.
     if verdict == Verdict::Set {
         os.truncate(&target, patch.size_after)?;
     }
-    theirs |= file.write_up_to(end_in_place(patch, verdict))?;
+    theirs |= file.write_up_to(end_in_place(patch, verdict), || Words::of(site, n, Sharing::Shared))?;
     if verdict == Verdict::Append {
         theirs |= file.append()?;
     }
@@ -198,7 +197,14 @@ fn end_in_place(patch: &Patch, verdict: Verdict) -> u64 {
     }
 }
 
-/// The file, opened for writing; `None` when it is gone.
+/// The file, opened for writing, and since when it is open; `None` when it is gone.
+fn target_of<O: Os>(site: &Site<'_, O>, step: &Step, patch: &Patch) -> Result<Option<(Arc<O::Fd>, Since)>> {
+    if let Some(kept) = site.patch_targets.get(&patch.file) {
+        return Ok(Some((kept.clone(), Since::Before)));
+    }
+    Ok(open_target(site, step, patch)?.map(|opened| (Arc::new(opened), Since::Now)))
+}
+
 fn open_target<O: Os>(site: &Site<'_, O>, step: &Step, patch: &Patch) -> Result<Option<O::Fd>> {
     let (os, at) = (site.os, &step.at);
     // A commit of other pages may be publishing them, under a lease.
@@ -222,9 +228,14 @@ struct Patching<'a, O: Os> {
     counts: Ends,
     sharing: Sharing,
     pass: Pass,
+    /// See [`Site::is_own`].
+    is_own: bool,
     /// True of a byte that a later record of the same redo writes.
     later: &'a dyn Fn(u64) -> bool,
     words: Words<O>,
+    lease: &'a WriteLease<'a, O>,
+    /// The lease may be gone: nothing more is written under it.
+    unsure: Cell<bool>,
 }
 
 impl<O: Os> Patching<'_, O> {
@@ -359,6 +370,9 @@ impl<O: Os> Patching<'_, O> {
         if size < patch.size_before {
             return Ok(true);
         }
+        if self.is_longer(size) {
+            return Ok(true);
+        }
         // An earlier pass may have been cut off in here.
         let mut present = vec![0; (size - patch.size_before).min(tail.len() as u64) as usize];
         let done = read_up_to(self.os, self.target, &mut present, patch.size_before)?;
@@ -369,6 +383,14 @@ impl<O: Os> Patching<'_, O> {
         }
         let begun = patch.size_before + done as u64;
         Ok(!self.append_all(&tail[done..])?.iter().all(|at| *at == begun))
+    }
+
+    /// Returns true if another process has let a file grow that is to grow: before the owner's pass there was none that
+    /// could have done so. It may have written the very same bytes.
+    fn is_longer(&self, size: u64) -> bool {
+        let Patch { size_before, size_after, by_pages, .. } = *self.patch;
+        let grows = size_after > size_before && by_pages.is_none();
+        self.is_own && grows && size > size_before && !mutant::on(Mutant::SameIsOurs)
     }
 
     /// Appends bytes of which no pass has appended any yet, wherever the file ends by now.
@@ -423,19 +445,26 @@ impl<O: Os> Patching<'_, O> {
         Ok(tail)
     }
 
-    /// Writes what is before `end`; returns true if a sector was left because it is neither before nor after.
-    fn write_up_to(&self, end: u64) -> Result<bool> {
-        if self.sharing == Sharing::Shared {
-            self.note_words(end)?;
-        }
+    /// Writes what is before `end`; returns true if a sector was left because it is neither before nor after. If others
+    /// may have got the file open in the middle of it, it begins again by exchanges (`words`: for these), and finds written
+    /// what is written.
+    fn write_up_to(&mut self, end: u64, words: impl Fn() -> Result<Words<O>>) -> Result<bool> {
         let mut theirs = false;
-        for range in &self.patch.ranges {
-            for chunk in chunks(range, end) {
-                theirs |= self.write_chunk(range, chunk)?;
+        loop {
+            if self.sharing == Sharing::Shared {
+                self.note_words(end)?;
             }
+            for range in &self.patch.ranges {
+                for chunk in chunks(range, end) {
+                    theirs |= self.write_chunk(range, chunk)?;
+                }
+            }
+            if !self.unsure.take() {
+                self.words.end(self.os);
+                return Ok(theirs);
+            }
+            (self.sharing, self.words) = (Sharing::Shared, words()?);
         }
-        self.words.end(self.os);
-        Ok(theirs)
     }
 
     /// Notes the old bytes of sectors before `end` that are to be exchanged.
@@ -466,7 +495,12 @@ impl<O: Os> Patching<'_, O> {
         // the outsider left it.
         let mut theirs = len < chunk.len;
         let write = |after: &[u8], run: Run| match self.sharing {
-            Sharing::Exclusive => self.put(range, after, at, run).map(|()| false),
+            Sharing::Exclusive if self.unsure.get() || !self.lease.is_sure() => {
+                self.unsure.set(true);
+                Ok(false)
+            }
+            // If it went in that very call, another process may have written in between.
+            Sharing::Exclusive => self.put(range, after, at, run).map(|()| !self.lease.is_sure()),
             // Another process has the file open: its stores from now on are later than ours, and stay.
             Sharing::Shared => {
                 let (before, after) = (&present[run.clone()], &after[run.clone()]);
@@ -567,16 +601,22 @@ struct WriteLease<'a, O: Os> {
     target: &'a O::Fd,
     /// Exclusive if it is held; by us or, for the owner of the commit, since the final look.
     sharing: Sharing,
+    sure: Sure,
     /// True if it is to be released: the file stays open, here or in a child that was forked meanwhile.
     taken: bool,
 }
 
 impl<'a, O: Os> WriteLease<'a, O> {
     fn hold(os: &'a O, target: &'a O::Fd, since: Since) -> WriteLease<'a, O> {
+        let sure = Sure::now(os);
         let held = since == Since::Before && os.lease_held(target) == Ok(Lease::Write);
         let taken = !held && os.lease(target, Lease::Write).is_ok();
         let sharing = if held || taken { Sharing::Exclusive } else { Sharing::Shared };
-        WriteLease { os, target, sharing, taken }
+        WriteLease { os, target, sharing, sure, taken }
+    }
+
+    fn is_sure(&self) -> bool {
+        self.sure.is_held(self.os, self.target, Lease::Write)
     }
 }
 

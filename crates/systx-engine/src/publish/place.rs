@@ -41,6 +41,10 @@ pub(super) fn place<O: Os>(
         Err(Errno::NOENT | Errno::STALE | Errno::NOTDIR) => {
             site.set_aside(step, ConflictCopyKind::DirectoryGone)?
         }
+        // As into itself: its directory is below it by now, and nobody can reach it there to move it away.
+        Err(Errno::INVAL) if !mutant::on(Mutant::CircleWaits) => {
+            site.set_aside(step, ConflictCopyKind::DirectoryInside)?
+        }
         Err(Errno::XDEV) => site.set_aside(step, ConflictCopyKind::NameOnOtherMount)?,
         Err(e) => return Err(e),
     }

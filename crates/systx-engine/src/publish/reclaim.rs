@@ -11,7 +11,7 @@ use crate::mutant::{self, Mutant};
 use crate::objects;
 use crate::objects::{identify, slot_name};
 use crate::outcome::ConflictCopyKind;
-use crate::record::{Act, Body, Read, Step, Was};
+use crate::record::{Act, Body, Gone, Read, Step, Was};
 use std::collections::HashMap;
 use systx_os::{Errno, Handle, Lease, Open, Os, Result};
 
@@ -84,7 +84,7 @@ fn empty_slot<O: Os>(
     site: &mut Site<'_, O>,
     step: &Step,
     before: &Handle,
-    tree: &[Handle],
+    tree: &[Gone],
     read: &[Read],
 ) -> Result<()> {
     let slot = slot_name(step.slot);
@@ -103,10 +103,10 @@ fn empty_slot<O: Os>(
         Err(Errno::PERM | Errno::ACCESS) => return stays(site, step),
         done => return done,
     }
-    let mut known: Known<'_> = tree.iter().map(|handle| (*handle, None)).collect();
+    let mut known: Known<'_> = tree.iter().map(|gone| (key(gone.handle, gone.place), None)).collect();
     for read in read.iter().filter(|_| !mutant::on(Mutant::TakenNotCompared)) {
-        if let Some(handle) = read.of.and_then(|of| tree.get(of as usize)) {
-            known.insert(*handle, Some(read));
+        if let Some(gone) = read.of.and_then(|of| tree.get(of as usize)) {
+            known.insert(key(gone.handle, gone.place), Some(read));
         }
     }
     let dir = match site.os.open(site.slots, &slot, Open::Path) {
@@ -128,8 +128,13 @@ fn empty_slot<O: Os>(
 /// The text about a removed directory that is not as it was.
 const TREE_CHANGED: ConflictCopyKind = ConflictCopyKind::TreeChanged;
 
-/// The objects that may be deleted with a directory, and how they were read, if they were.
-type Known<'r> = HashMap<Handle, Option<&'r Read>>;
+/// The names that may be deleted with a directory, and how their objects were read, if they were.
+type Known<'r> = HashMap<(Handle, u32), Option<&'r Read>>;
+
+/// A further name of an object, made or changed meanwhile by a process that is in the tree, is that process's.
+fn key(handle: Handle, place: u32) -> (Handle, u32) {
+    (handle, if mutant::on(Mutant::PlacesOfTheDead) { 0 } else { place })
+}
 
 /// An object that can't be deleted or moved, as an outsider protects it, must not keep the log from being
 /// cut.
@@ -147,9 +152,9 @@ fn gone(done: Result<()>) -> Result<()> {
 
 /// Deletes what is known in `dir`; whether it is empty now.
 fn clear<O: Os>(os: &O, dir: &O::Fd, known: &Known<'_>, pass: Pass, written: &Written) -> Result<bool> {
-    objects::clear(os, dir, &|dir, name| {
+    objects::clear(os, dir, &|dir, name, place| {
         let Some(handle) = identify(os, dir, name)? else { return Ok(None) };
-        match known.get(&handle) {
+        match known.get(&key(handle, place.short())) {
             Some(Some(read)) => taken::may_go(os, dir, name, read, Some(pass), written).map(Some),
             known => Ok(Some(known.is_some())),
         }
@@ -159,6 +164,7 @@ fn clear<O: Os>(os: &O, dir: &O::Fd, known: &Known<'_>, pass: Pass, written: &Wr
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::record::TreePlace;
     use systx_os::FsKind;
     use systx_sim::machine::{run_process, Machine};
 
@@ -169,12 +175,15 @@ mod tests {
         run_process(&os, || {
             let root = os.root(0);
             let mut known = Known::new();
-            let mut dir = os.root(0);
+            let (mut dir, mut place) = (os.root(0), TreePlace::default());
             for _ in 0..300 {
                 os.create(&dir, b"file", 0o600).expect("made");
                 os.mkdir(&dir, b"dir", 0o700).expect("made");
-                known.insert(os.handle_at(&dir, b"file").expect("there"), None);
-                known.insert(os.handle_at(&dir, b"dir").expect("there"), None);
+                for name in [&b"file"[..], b"dir"] {
+                    let handle = os.handle_at(&dir, name).expect("there");
+                    known.insert(key(handle, place.of(name).short()), None);
+                }
+                place = place.of(b"dir");
                 dir = os.open(&dir, b"dir", Open::Path).expect("opens");
             }
             os.create(&dir, b"strange", 0o600).expect("made");

@@ -79,7 +79,7 @@ pub(super) fn take_out<O: Os>(
     match site.os.rename((site.slots, &slot), (&dir, &step.at.name), Rename::NoReplace) {
         Ok(()) if matches!(why, Why::Move(_)) => site.report(step, None, ConflictCopyKind::NotMovedReplaced),
         Ok(()) => {}
-        Err(Errno::EXIST | Errno::NOENT | Errno::STALE | Errno::NOTDIR) => {
+        Err(Errno::EXIST | Errno::NOENT | Errno::STALE | Errno::NOTDIR | Errno::INVAL) => {
             return site.set_aside(step, ConflictCopyKind::ReplacedTwice)
         }
         Err(e) => return Err(e),

@@ -45,6 +45,8 @@ pub(super) fn replace<O: Os>(
         Err(Errno::NOENT | Errno::STALE | Errno::NOTDIR) => {
             return site.set_aside(step, ConflictCopyKind::NameRemoved)
         }
+        // As in a PLACE.
+        Err(Errno::INVAL) => return site.set_aside(step, ConflictCopyKind::DirectoryInside),
         Err(Errno::XDEV) => return site.set_aside(step, ConflictCopyKind::NameOnOtherMount),
         Err(e) => return Err(e),
     }
@@ -69,7 +71,7 @@ fn put_back<O: Os>(site: &mut Site<'_, O>, step: &Step, dir: &O::Fd, ours: &Hand
         match site.os.rename((site.slots, &slot), (dir, &step.at.name), Rename::Exchange) {
             Ok(()) => {}
             // The outsider has removed the name since, so the object that was there has no place to go back to.
-            Err(Errno::NOENT | Errno::STALE | Errno::NOTDIR) => {
+            Err(Errno::NOENT | Errno::STALE | Errno::NOTDIR | Errno::INVAL) => {
                 return site.set_aside(step, ConflictCopyKind::ReplacedAndRemoved)
             }
             Err(e) => return Err(e),

@@ -11,7 +11,7 @@ use crate::id::TxId;
 use crate::mutant::{self, Mutant};
 use crate::objects::{by_handle, identify, slot_name, walk, ByHandle, Directories, Top};
 use crate::outcome::{ConflictCopy, ConflictCopyKind, Durability};
-use crate::record::{Act, At, Body, Step};
+use crate::record::{Act, At, Body, Gone, Step};
 use std::cell::OnceCell;
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::rc::Rc;
@@ -345,7 +345,7 @@ impl<'a, O: Os> Site<'a, O> {
     pub fn may_have_removed(&self, object: &Handle) -> bool {
         let removes = |step: &Step| match &step.act {
             Act::Remove { before, tree, .. } | Act::Replace { before, tree, .. } => {
-                before == object || tree.contains(object)
+                before == object || Gone::handles(tree).any(|gone| gone == object)
             }
             _ => false,
         };

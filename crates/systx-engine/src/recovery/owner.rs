@@ -205,6 +205,7 @@ fn forward<O: Os>(
     match publish(&mut site, body) {
         Ok(conflict_copies) => recovered.conflict_copies.extend(domain.shown_all(conflict_copies)),
         Err(pending) => {
+            domain.ask_for_lost();
             let pending = Pending { path: domain.shown(&pending.path), ..pending };
             tell_stuck(body.id, &pending, recovered);
             return Ok(false);

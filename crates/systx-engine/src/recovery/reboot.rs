@@ -29,7 +29,7 @@ use crate::publish::targets::{self, Targets};
 use crate::publish::ways::Ways;
 use crate::publish::written::Written;
 use crate::publish::{publish, Pending};
-use crate::record::{Act, Body};
+use crate::record::{Act, Body, Gone};
 use std::cell::OnceCell;
 use std::collections::{HashMap, HashSet};
 use std::rc::Rc;
@@ -365,7 +365,7 @@ fn last_changes_of<O: Os>(os: &O, records: &Understood<O>) -> HashMap<Handle, us
                 Act::Take { before, .. } => (before, &[][..]),
                 Act::Place { .. } | Act::Link { .. } | Act::Patch(_) => continue,
             };
-            last.extend(tree.iter().chain([object]).map(|object| (*object, n)));
+            last.extend(Gone::handles(tree).chain([object]).map(|object| (*object, n)));
         }
     }
     last

@@ -9,7 +9,7 @@ use crate::id::{Lsn, TxId};
 use crate::log::BodyAt;
 use crate::outcome::Recovered;
 use crate::publish::Pending;
-use crate::record::{Act, Body, Step};
+use crate::record::{Act, Body, Gone, Step};
 use crate::shown::Shown;
 use std::collections::HashSet;
 use systx_os::Handle;
@@ -67,8 +67,12 @@ fn objects_of(step: &Step) -> Vec<Handle> {
     match &step.act {
         Act::Place { small } => small.iter().map(|small| small.handle).collect(),
         Act::Link { object, .. } | Act::Attr { object, .. } => vec![*object],
-        Act::Replace { ours, before, tree, .. } => [ours, before].into_iter().chain(tree).copied().collect(),
-        Act::Remove { before, tree, .. } => std::iter::once(before).chain(tree).copied().collect(),
+        Act::Replace { ours, before, tree, .. } => {
+            [ours, before].into_iter().chain(Gone::handles(tree)).copied().collect()
+        }
+        Act::Remove { before, tree, .. } => {
+            std::iter::once(before).chain(Gone::handles(tree)).copied().collect()
+        }
         Act::Take { before, .. } => vec![*before],
         Act::Patch(patch) => vec![patch.file],
     }

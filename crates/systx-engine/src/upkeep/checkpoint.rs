@@ -179,6 +179,9 @@ impl<O: Os> Domain<O> {
         let (root, aside) = (&self.area.root, &self.area.aside);
         // It may have been redone.
         let mut site = Site::new(&self.os, root, &slots, aside, body.id, Pass::Redo);
+        if !mutant::on(Mutant::CheckpointsSilent) {
+            site.area = Some(&self.area.dir);
+        }
         reclaim(&mut site, body).map(|()| own)
     }
 

@@ -40,12 +40,15 @@ pub(super) fn compare_exchange(fd: BorrowedFd<'_>, offset: u64, before: &[u8], a
     // SAFETY: a new mapping at an address of the kernel's choice; nothing of ours is replaced.
     let map = unsafe { mmap(core::ptr::null_mut(), len, flags, MapFlags::SHARED, fd, start)? };
     let bytes = map.cast::<u8>().wrapping_add(skip);
-    let work = Work { bytes, before, after, verdict: AtomicU32::new(NONE) };
+    let mut work = Work { bytes, before, after, is_second: false, verdict: AtomicU32::new(NONE) };
     let is_cut = || Ok(fstat(fd)?.st_size.unsigned_abs() < offset + before.len() as u64);
     let exchanged = match in_child(&work) {
         // Only a file that ends sooner is cut: it may have been for a moment, or a store finds no block for a hole or a
         // copy on write.
-        Ok(Ended::Fault) if !is_cut()? => in_child(&work),
+        Ok(Ended::Fault) if !is_cut()? => {
+            work.is_second = true;
+            in_child(&work)
+        }
         ended => ended,
     };
     // SAFETY: the mapping made above, which no reference outlives: the child has ended.
@@ -72,6 +75,8 @@ struct Work<'a> {
     bytes: *mut u8,
     before: &'a [u8],
     after: &'a [u8],
+    /// A child before this one may have stored some words.
+    is_second: bool,
     verdict: AtomicU32,
 }
 
@@ -92,8 +97,8 @@ fn exchange(work: &Work<'_>) -> u32 {
         let cell = unsafe { AtomicU64::from_ptr(at) };
         let (old, new) = (word(old), word(new));
         let exchanged = || cell.compare_exchange(old, new, Ordering::AcqRel, Ordering::Acquire);
-        // A child before this one may have stored it.
-        if old != new && exchanged().is_err_and(|found| found != new) {
+        let is_ours = |found| work.is_second && found == new;
+        if old != new && exchanged().is_err_and(|found| !is_ours(found)) {
             verdict = SOME;
         }
     }
@@ -162,6 +167,13 @@ mod tests {
         assert_eq!(compare_exchange(fd.as_fd(), 8, &[2; 92], &[3; 92]), Ok(false));
         let now = read(fd.as_fd(), 100);
         assert_eq!((now[7], now[8], now[16], now[17], now[24], now[99]), (2, 3, 2, 9, 3, 3));
+    }
+
+    #[test]
+    fn what_another_process_has_stored_is_its_own_also_if_it_is_the_same() {
+        let fd = memfd_create("test", MemfdFlags::CLOEXEC).expect("memfd");
+        pwrite(&fd, &[2; 16], 0).expect("writes");
+        assert_eq!(compare_exchange(fd.as_fd(), 0, &[1; 16], &[2; 16]), Ok(false));
     }
 
     #[test]

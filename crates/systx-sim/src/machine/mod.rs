@@ -162,6 +162,7 @@ impl Machine {
                 journal: Default::default(),
                 next_ino: 1,
                 free_inos: Vec::new(),
+                write_errors: 0,
                 dirty: BTreeSet::new(),
             });
             state.systems[index].root = state.new_root(FsId(index));

@@ -21,9 +21,9 @@ impl State {
     /// A new open file description.
     pub(super) fn describe(&mut self, process: ProcId, id: Id, read: bool, write: bool) -> FileId {
         // Descriptions share the counter of identities: one number means one thing in a trace.
-        let file = self.next_id;
+        let (file, told) = (self.next_id, self.systems[self.inode(id).fs.0].write_errors);
         self.next_id += 1;
-        self.files.insert(file, OpenFile { process, id, read, write, refs: 1, lease: None });
+        self.files.insert(file, OpenFile { process, id, read, write, refs: 1, lease: None, told });
         file
     }
 

@@ -229,9 +229,9 @@ impl Os for SimOs {
                 for (n, (old, new)) in words.filter(|(_, (old, new))| old != new) {
                     let at = offset + (from + n * 8) as u64;
                     let mut now = vec![0; old.len()];
-                    if s.read(fd.file, &mut now, at)? < old.len() || (now != old && now != new) {
+                    if s.read(fd.file, &mut now, at)? < old.len() || now != old {
                         all = false;
-                    } else if now == old {
+                    } else {
                         s.write(fd.file, new, at)?;
                     }
                 }
@@ -359,7 +359,7 @@ impl Os for SimOs {
             }
             let fs = s.inode(open.id).fs;
             s.sync_all(fs);
-            Ok(())
+            s.write_error_of(fd.file, fs)
         })
     }
 

@@ -198,9 +198,7 @@ impl SimOs {
         inner = self.living(inner)?.inner;
         match inner.control.fault(self.process, call) {
             Some(Effect::Fail(errno)) => {
-                if errno == Errno::IO {
-                    inner.state.sync_failed(call, file);
-                }
+                inner.state.sync_failed(call, file, errno);
                 Err(Stop::Fail(errno))
             }
             Some(Effect::Short(short)) => Ok(Entered { inner, short: short.max(1) }),
@@ -303,16 +301,21 @@ impl State {
         Ok(id)
     }
 
-    /// EIO of a sync: the kernel reports it once and calls the pages clean.
-    fn sync_failed(&mut self, call: Call, file: Option<FileId>) {
-        let Some(id) = file.and_then(|f| self.syncable(f).ok()) else { return };
+    /// A sync that fails: the kernel reports it once to each descriptor and calls the pages clean.
+    fn sync_failed(&mut self, call: Call, file: Option<FileId>, errno: Errno) {
+        let Some(file) = file.filter(|_| !matches!(errno, Errno::BADF | Errno::INTR | Errno::INVAL)) else {
+            return;
+        };
+        let Ok(id) = self.syncable(file) else { return };
+        let fs = self.inode(id).fs;
         match call {
             Call::Fsync | Call::Fdatasync | Call::WriteOut => self.lose(id),
-            Call::Syncfs => {
-                let fs = self.inode(id).fs;
-                self.lose_all(fs);
-            }
-            _ => {}
+            Call::Syncfs => self.lose_all(fs),
+            _ => return,
+        }
+        self.systems[fs.0].write_errors += 1;
+        if call == Call::Syncfs {
+            let _ = self.write_error_of(file, fs);
         }
     }
 }

@@ -69,6 +69,8 @@ pub(super) struct OpenFile {
     /// Descriptors and mappings that share it.
     pub(super) refs: u32,
     pub(super) lease: Option<Leased>,
+    /// How many write errors of the file system a syncfs by it has told, or were told when it was opened.
+    pub(super) told: u64,
 }
 
 impl OpenFile {
@@ -103,6 +105,8 @@ pub(super) struct FileSystem {
     pub(super) journal: Journal,
     pub(super) next_ino: u64,
     pub(super) free_inos: Vec<u64>,
+    /// Writes that have failed.
+    pub(super) write_errors: u64,
     /// Files with bytes that are not durable.
     pub(super) dirty: BTreeSet<Id>,
 }

@@ -83,6 +83,18 @@ impl State {
         dirty.into_iter().for_each(|id| self.lose(id));
     }
 
+    /// EIO if a write has failed since the descriptor was last told of that. Source: lib/errseq.c.
+    pub(super) fn write_error_of(&mut self, file: FileId, fs: FsId) -> Result<()> {
+        let errors = self.systems[fs.0].write_errors;
+        match self.files.get_mut(&file) {
+            Some(open) if open.told < errors => {
+                open.told = errors;
+                Err(Errno::IO)
+            }
+            _ => Ok(()),
+        }
+    }
+
     fn force(&mut self, fs: FsId, id: Id, is_dir: bool) {
         let mut journal = std::mem::take(&mut self.systems[fs.0].journal);
         journal.force(id, is_dir, &|e| {

@@ -10,7 +10,7 @@ use crate::transaction::{Access, AppendedAt, Node, SetAttr, Transaction};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::Arc;
 use systx_os::{Errno, FsKind, Open, Os, Rename, Seek};
-use systx_sim::machine::{run_process, Call, Effect, Fault, Machine, Plant, SimFd, SimOs};
+use systx_sim::machine::{run_process, Call, Crash, Effect, Fault, Machine, Plant, SimFd, SimOs};
 
 const BOTH: [Durability; 2] = [Durability::Durable, Durability::None];
 const OURS: &str = "<ours, which is longer than what the others append>";
@@ -475,6 +475,58 @@ fn an_append_that_came_behind_zeros_of_an_outsider_is_there_once_after_a_power_l
         }
     }
     assert!(both > 5, "{both} come together");
+}
+
+/// It is public, and no sync of it has succeeded.
+#[test]
+fn an_append_whose_sync_fails_behind_an_outsiders_is_there_after_the_next_mount() {
+    let size = PAGE_BYTES + 700;
+    let mut pending = 0;
+    for kind in [FsKind::Ext4, FsKind::Xfs] {
+        let world = world_of(kind, size, false);
+        for at in 0.. {
+            let machine = copy(&world);
+            let outsider = Outsider::new(&machine, Theirs::Open);
+            let theirs = outsider.clone();
+            let append = move |machine: &Machine, domain: &Domain<SimOs>| {
+                let came = theirs.append(domain);
+                // Its header is in the log.
+                let is_decided = domain
+                    .table
+                    .slots()
+                    .in_flight()
+                    .flatten()
+                    .any(|slot| slot.seen.state() == SlotState::Publishing);
+                if is_decided {
+                    machine.fault(Fault::fail(Call::Fdatasync, Errno::IO));
+                }
+                came && is_decided
+            };
+            let done = beside(&machine, Durability::Durable, at, append, None);
+            if !done.reached {
+                break;
+            }
+            let waits = done.ended.expect("lives").is_ok_and(|committed| committed.pending.is_some());
+            if !waits {
+                continue;
+            }
+            pending += 1;
+            for _ in 0..2 {
+                let os = machine.spawn("next");
+                let _ = run_process(&os, || {
+                    let domain = open(&os).expect("opens");
+                    let _ = domain.finish_dead();
+                    let _ = (domain.keep_all_promises(), domain.checkpoint());
+                });
+                os.exit();
+            }
+            machine.power_loss(Crash::NothingUnsynced, &mut fastrand::Rng::with_seed(1));
+            let os = machine.spawn("recovery");
+            run_process(&os, || drop(open(&os).expect("opens").finish_dead())).expect("lives");
+            assert_eq!(count(&machine, OURS), 1, "{kind:?}, before call {at}: ours is lost");
+        }
+    }
+    assert!(pending > 0, "none waits");
 }
 
 /// The disk is full behind the page in which the file ends, until no other process has it open any more.

@@ -144,13 +144,16 @@ fn both_are_there(machine: &Machine, what: &str) {
 /// A failed write is reported once, and its pages count as clean: only after a new mount do files show what the disk has.
 #[test]
 fn what_a_failed_sync_of_a_checkpoint_has_not_written_is_redone() {
+    // Of a disk, of its medium, of a thin one.
+    let errors = [Errno::IO, Errno::NODATA, Errno::NOSPC];
+    let calls = [Call::Syncfs, Call::WriteOut].into_iter().flat_map(|call| errors.map(|error| (call, error)));
     for kind in [FsKind::Ext4, FsKind::Xfs, FsKind::Btrfs, FsKind::Ext4NoJournal] {
-        for call in [Call::Syncfs, Call::WriteOut] {
+        for (call, error) in calls.clone() {
             let machine = with_a_file(kind);
             let os = machine.spawn("owner");
             let failed = run_process(&os, || {
                 let domain = write_two(&os);
-                machine.fault(Fault::fail(call, Errno::IO));
+                machine.fault(Fault::fail(call, error));
                 let make_one = || match call {
                     Call::Syncfs => domain.checkpoint(),
                     _ => domain.keep_all_promises(),
@@ -161,7 +164,7 @@ fn what_a_failed_sync_of_a_checkpoint_has_not_written_is_redone() {
                 failed
             });
             os.exit();
-            let what = format!("{kind:?}, {call:?}");
+            let what = format!("{kind:?}, {call:?}, {error}");
             let failed = failed.expect("lives");
             let ordered = matches!(kind, FsKind::Ext4 | FsKind::Xfs);
             assert_eq!(failed, call == Call::Syncfs || ordered, "{what}");

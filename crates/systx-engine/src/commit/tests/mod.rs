@@ -21,6 +21,7 @@ mod group;
 mod identity;
 mod interleaving;
 mod invariants;
+mod late;
 mod life;
 mod links;
 mod listed;

@@ -489,6 +489,33 @@ fn check_of(mutant: Mutant) -> Check {
             "checkpointing::what_a_failed_sync_of_a_checkpoint_has_not_written_is_redone",
             "lost, and reported durable",
         ),
+        Mutant::OneErrorLoses => check(
+            "checkpointing::what_a_failed_sync_of_a_checkpoint_has_not_written_is_redone",
+            "lost, and reported durable",
+        ),
+        Mutant::LostUnasked => check(
+            "appends::an_append_whose_sync_fails_behind_an_outsiders_is_there_after_the_next_mount",
+            "ours is lost",
+        ),
+        Mutant::LeaseOutlived => check(
+            "late::who_gets_a_file_open_while_the_publisher_stands_still_loses_nothing_without_a_word",
+            "theirs is lost without a word",
+        ),
+        Mutant::SameIsOurs => check(
+            "late::an_append_of_the_same_bytes_in_the_same_moment_does_not_stand_for_ours",
+            "ours is lost without a word",
+        ),
+        Mutant::CircleWaits => check(
+            "late::a_directory_that_is_moved_into_what_moves_into_it_does_not_wait_for_ever",
+            "it waits for ever",
+        ),
+        Mutant::PlacesOfTheDead => {
+            check("late::a_name_that_comes_into_a_removed_tree_is_kept", "his name is lost")
+        }
+        Mutant::CheckpointsSilent => check(
+            "late::what_a_checkpoint_finds_in_a_removed_tree_is_told_by_the_commit",
+            "kept without a word",
+        ),
         Mutant::RecoverySyncsAgain => check(
             "checkpointing::what_a_failed_sync_of_a_recovery_has_not_written_is_redone",
             "lost, and reported durable",
@@ -804,6 +831,13 @@ noticed! {
     words_whose_old_bytes_are_not_noted_are_noticed: WordsNotNoted,
     words_of_others_that_make_a_sector_foreign_are_noticed: WordsOfOthers,
     a_sync_that_is_repeated_is_noticed: SyncsRepeated,
+    an_error_of_a_sync_that_is_none_of_the_usual_ones_is_noticed: OneErrorLoses,
+    a_sync_of_a_publication_that_fails_unasked_is_noticed: LostUnasked,
+    a_lease_that_counts_as_held_for_ever_is_noticed: LeaseOutlived,
+    bytes_of_another_process_that_count_as_ours_are_noticed: SameIsOurs,
+    a_directory_that_is_to_come_below_itself_and_waits_is_noticed: CircleWaits,
+    a_further_name_in_a_removed_tree_that_goes_is_noticed: PlacesOfTheDead,
+    a_checkpoint_that_finds_something_and_is_silent_is_noticed: CheckpointsSilent,
     a_publication_that_goes_with_its_table_is_noticed: UnloggedForgotten,
     a_recovery_that_is_repeated_is_noticed: RecoverySyncsAgain,
     times_of_a_redo_that_are_taken_for_others_are_noticed: TimesOfRedoUnknown,

@@ -311,10 +311,13 @@ pub(super) fn transact(os: &SimOs, kind: Kind, durability: Durability) -> Result
         handles.push(facts.entry(&sub, b"y").map_err(failed)?.ok_or_else(gone)?);
         facts.listing(&below).map_err(failed)?;
         facts.listing(&sub).map_err(failed)?;
-        let tree_handles = handles.iter().map(|f| f.handle).collect();
+        let place = |path: &[&[u8]]| path.iter().fold(TreePlace::default(), |at, name| at.of(name)).short();
+        let places = [place(&[b"x"]), place(&[b"sub"]), place(&[b"sub", b"y"])];
+        let gone = |(f, place): (&Found, u32)| Gone { handle: f.handle, place };
+        let names = handles.iter().zip(places).map(gone).collect();
         let of = Some(0);
         let read = read(&mut facts, &handles[0])?.into_iter().map(|read| Read { of, ..read }).collect();
-        m.step(10, b"tree", Act::Remove { before: tree.handle, tree: tree_handles, read, directory: true });
+        m.step(10, b"tree", Act::Remove { before: tree.handle, tree: names, read, directory: true });
         m.plan.tokens.push((10, Token::Directory));
     }
     let changes = vec![

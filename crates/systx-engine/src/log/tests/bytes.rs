@@ -5,8 +5,8 @@ use super::super::format::{
 };
 use super::*;
 use crate::record::{
-    Act, At, Before, Body, Change, DirectoryTime, Patch, PatchRange, Piece, Read, Share, SharedSlots, Small,
-    Source, Step, Was, BODY_VERSION,
+    Act, At, Before, Body, Change, DirectoryTime, Gone, Patch, PatchRange, Piece, Read, Share, SharedSlots,
+    Small, Source, Step, Was, BODY_VERSION,
 };
 use systx_os::{Handle, Timestamp};
 
@@ -218,11 +218,12 @@ fn the_bytes_of_a_body_never_change() {
         Change::Xattr { name: b"user.k".to_vec(), old: None, new: Some(b"w".to_vec()) },
         Change::Times { atime: None, mtime: Some(time(9)), before: time(8) },
     ];
+    let gone = Gone { handle: handle(6), place: 13 };
     let acts = [
         Act::Place { small: None },
         Act::Place { small: Some(small) },
         Act::Link { object: handle(3), found: Box::new(at(b"found")) },
-        Act::Replace { ours: handle(4), before: handle(5), tree: vec![handle(6)], read, rewrites: Some(was) },
+        Act::Replace { ours: handle(4), before: handle(5), tree: vec![gone], read, rewrites: Some(was) },
         Act::Remove { before: handle(7), tree: Vec::new(), read: Vec::new(), directory: true },
         Act::Take { before: handle(8), directory: false },
         Act::Patch(Patch {
@@ -255,12 +256,12 @@ fn the_bytes_of_a_body_never_change() {
     assert_eq!(Body::decode(&bytes), Ok(body));
     // `_` is the rest of a handle.
     let golden = "\
-        0bac0207e807b0b0b0b0b0b0b0b0b0b0b0b0b0b0b0b001a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a50201a5a5a5a5a5a5a5a5a5a5 \
+        0cac0207e807b0b0b0b0b0b0b0b0b0b0b0b0b0b0b0b001a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a50201a5a5a5a5a5a5a5a5a5a5 \
         a5a5a5a5a5a503010101010101010101010101010101010104046d616b6501040501080002080101010101010101_03612f62046e616d650000010208010101010101010 \
         1_03612f62046e616d65000102080202020202020202_0207a48302030405030707636f6e74656e740106757365722e6b017 \
         60202080101010101010101_03612f62046e616d650102080303030303030303_02080101010101010101_03612f6205666f \
         756e640302080101010101010101_03612f62046e616d650202080404040404040404_02080505050505050505_010208060 \
-        6060606060606_010100ac02060780830205060108070101ac02900301ac02060780830205060402080101010101010101_0 \
+        6060606060606_0d010100ac02060780830205060108070101ac02900301ac02060780830205060402080101010101010101_0 \
         3612f62046e616d650302080707070707070707_0000010502080101010101010101_03612f62046e616d65040208080808080 \
         8080808_000602080101010101010101_03612f62046e616d650502080909090909090909_0ad00f03008004000208080001ef \
         fdb6f50d80048004010180088004020101effdb6f50d011807ffffffff0f02080101010101010101_03612f62046e616d650602080a0a0a0a0a0a0 \

@@ -7,7 +7,7 @@ use crate::domain::changed_by;
 use crate::id::ObjectId;
 use crate::outcome::{Options, Verb};
 use crate::plan::Plan;
-use crate::record::{Act, Change};
+use crate::record::{Act, Change, Gone};
 use crate::transaction::{Access, SetAttr, SetTime, Transaction};
 use std::collections::HashSet;
 use systx_os::{FsKind, Handle, Timestamp};
@@ -41,7 +41,7 @@ fn inside_of_trees(plan: &Plan) -> HashSet<ObjectId> {
     let gone = plan.steps.iter().flat_map(|step| -> Vec<Handle> {
         match &step.act {
             Act::Remove { before, tree, .. } | Act::Replace { before, tree, .. } if !tree.is_empty() => {
-                [before].into_iter().chain(tree).copied().collect()
+                [before].into_iter().chain(Gone::handles(tree)).copied().collect()
             }
             _ => Vec::new(),
         }

@@ -116,6 +116,14 @@ impl Play {
     }
 }
 
+/// Returns true if a sync has failed.
+fn is_closed(machine: &Machine) -> bool {
+    let os = machine.spawn("looks");
+    let closed = run_process(&os, || open(&os).is_ok_and(|domain| domain.log_closed().is_some()));
+    os.exit();
+    closed.expect("lives")
+}
+
 /// The state that a later process finds.
 struct Found {
     end: Shot,
@@ -206,6 +214,11 @@ fn disturbed(
             forgotten = true;
         }
         _ if matches!(told, Some(Err(CommitError::InDoubt { .. }))) => {
+            machine.settle();
+            machine.power_loss(Crash::Everything, rng);
+        }
+        // Nothing is committed any more as long as it is mounted.
+        Besides::Fault(..) if is_closed(&machine) => {
             machine.settle();
             machine.power_loss(Crash::Everything, rng);
         }

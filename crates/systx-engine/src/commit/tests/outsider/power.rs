@@ -88,10 +88,18 @@ fn judge(machine: &Machine, wrote: Wrote, what: &str) {
 }
 
 /// Writes if the file is the outsider's still, or through a descriptor from before.
-fn write(os: &SimOs, held: Option<&SimFd>) -> bool {
+fn write(machine: &Machine, os: &SimOs, held: Option<&SimFd>, waits: bool) -> bool {
+    let open = || os.open_path(0, "w/f", Open::ReadWrite);
     let fd = match held {
         Some(fd) => os.dup(fd),
-        None => os.open_path(0, "w/f", Open::ReadWrite),
+        None => match open() {
+            // The publisher stands still until its lease is taken away.
+            Err(Errno::AGAIN) if waits => {
+                machine.advance_ns(50_000_000_000);
+                open()
+            }
+            fd => fd,
+        },
     };
     let Ok(fd) = fd else { return false };
     let stat = os.stat(&fd).expect("works");
@@ -128,9 +136,11 @@ fn power_is_given(finds: Finds) {
                 let open_since = held.then(|| outsider.open_path(0, "w/f", Open::ReadWrite).expect("opens"));
                 let wrote = Arc::new(AtomicBool::new(false));
                 let (shared, mut count) = (wrote.clone(), 0);
-                machine.set_hook(move |_, _| {
+                machine.set_hook(move |machine, _| {
                     if count == at {
-                        shared.store(write(&outsider, open_since.as_ref()), Ordering::Relaxed);
+                        let waits = kill.is_none();
+                        let wrote = write(machine, &outsider, open_since.as_ref(), waits);
+                        shared.store(wrote, Ordering::Relaxed);
                     }
                     count += 1;
                 });
@@ -177,7 +187,7 @@ fn redo_gives_power(world: &Machine) {
             os.exit();
             machine.power_loss(crash, &mut fastrand::Rng::with_seed(1));
             let outsider = machine.outsider("outsider");
-            let wrote = evil && write(&outsider, None);
+            let wrote = evil && write(&machine, &outsider, None, false);
             outsider.exit();
             let helper = machine.spawn("helper");
             let told =
