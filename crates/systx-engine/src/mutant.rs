@@ -85,9 +85,9 @@ mutants! {
     SameIsOurs,
     /// A directory that is to come below itself waits.
     CircleWaits,
-    /// What belongs to a removed tree may go by whatever name.
+    /// Objects of a removed tree may go by any name.
     PlacesOfTheDead,
-    /// What a checkpoint finds in a removed tree is not noted for the owner.
+    /// A checkpoint that finds something in a removed tree makes no note for the owner.
     CheckpointsSilent,
     /// A recovery is tried again whose sync has failed.
     RecoverySyncsAgain,

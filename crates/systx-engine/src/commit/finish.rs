@@ -201,7 +201,7 @@ struct Reclaimed {
     is_empty: bool,
 }
 
-/// What anybody has noted of a part, if it takes anything out.
+/// Returns the notes that others have made of a part, if it takes anything out.
 fn noted_of<O: Os>(part: &Part<O>) -> Vec<ConflictCopy> {
     let (Some(change), domain) = (&part.change, &part.domain) else { return Vec::new() };
     let takes = |step: &Step| matches!(step.act, Act::Remove { .. } | Act::Replace { .. });

@@ -54,7 +54,7 @@ pub(crate) fn keep<O: Os>(os: &O, area: &O::Fd, id: TxId, conflict_copy: &Confli
     os.append(&fd, line.as_bytes()).map(drop)
 }
 
-/// What was reported of a transaction. An error says nothing.
+/// Returns the reports of one transaction, as far as they can be read.
 pub(crate) fn of<O: Os>(os: &O, area: &O::Fd, id: TxId) -> Vec<ConflictCopy> {
     let Ok(Some(fd)) = own_file::open_if_there(os, area, &file_of(id)) else { return Vec::new() };
     let bytes = read_file(os, &fd).unwrap_or_default();

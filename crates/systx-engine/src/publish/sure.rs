@@ -8,7 +8,7 @@ use crate::mutant::{self, Mutant};
 use std::cell::Cell;
 use systx_os::{Lease, Os};
 
-/// So long after a look no lease has been taken away.
+/// For this long after a look no lease has been taken away.
 const SURE_NS: u64 = 40_000_000_000;
 
 /// When a lease was certainly held.

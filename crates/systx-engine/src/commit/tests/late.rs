@@ -16,7 +16,7 @@ type T = Transaction<SimOs>;
 /// Longer than it takes the kernel to take a lease away.
 const STANDSTILL_NS: u64 = 50_000_000_000;
 
-/// What an outsider does; true if it succeeds.
+/// An act of an outsider; true if it succeeds.
 type Act = Box<dyn Fn(&Machine, &Domain<SimOs>) -> bool + Send + Sync>;
 
 /// How a commit has ended, beside which an outsider has acted.
