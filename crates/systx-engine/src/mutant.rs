@@ -81,6 +81,8 @@ mutants! {
     LostUnasked,
     /// A lease counts as held however long ago it was seen.
     LeaseOutlived,
+    /// Power is given while a process waits for the lease on the file.
+    WaitingUnseen,
     /// Bytes behind the old end of a file that are the same as the owner's count as its own.
     SameIsOurs,
     /// A directory that is to come below itself waits.

@@ -80,7 +80,8 @@ impl core::fmt::Display for AreaError {
                 write!(
                     f,
                     "the area was copied or put back from elsewhere ({sign}), and its log has \
-                    transactions to finish: a copied area is not replayed, move its log/ away"
+                    transactions to finish: a copied area is not replayed. Mount the original alone, or give them up by \
+                    moving log/ away"
                 )
             }
             AreaError::InUse => {

@@ -20,13 +20,15 @@
 //! Words that different processes hammer on stand on different lines of 64 bytes (8 words).
 
 use crate::id::{Footprint, Signature, OWNERS};
+use crate::record::BODY_VERSION;
 use std::sync::atomic::Ordering;
 use systx_os::Words;
 
 /// `systxtbl`, little-endian.
 pub const MAGIC: u64 = u64::from_le_bytes(*b"systxtbl");
-/// Version of everything below the header, of the objects that filters are over, and of their bits in these.
-pub const VERSION: u64 = 8;
+/// Version of everything below the header, of the objects that filters are over, and of their bits in these; and of the
+/// records, since each of two versions of systx that shared a log could not redo what the other one has written.
+pub const VERSION: u64 = 8 << 16 | BODY_VERSION as u64;
 /// The state word of a table that is ready for use. Anything else: not (yet) usable.
 pub const INITIALISED: u64 = 0x7265_6164_7921;
 

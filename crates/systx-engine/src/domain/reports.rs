@@ -60,8 +60,8 @@ pub(crate) fn of<O: Os>(os: &O, area: &O::Fd, id: TxId) -> Vec<ConflictCopy> {
     let bytes = read_file(os, &fd).unwrap_or_default();
     let text = String::from_utf8_lossy(&bytes);
     let copy = |report: Report| {
-        let what = ConflictCopyKind::ALL.iter().find(|kind| kind.fragment() == report.what)?;
-        Some(ConflictCopy { path: report.path, aside: report.aside, what: *what })
+        let what = ConflictCopyKind::of_fragment(&report.what)?;
+        Some(ConflictCopy { path: report.path, aside: report.aside, what })
     };
     text.lines().filter_map(|line| parse(id, line)).filter_map(copy).collect()
 }

@@ -83,6 +83,7 @@ kinds! {
         NotMovedReplaced, "not-moved-replaced", "not moved: replaced by another program";
         NotMovedGone, "not-moved-gone", "not moved: removed or replaced by another program";
         NotRemoved, "not-removed", "not removed: its directory is gone";
+        NotRemovedMoved, "not-removed-moved", "not removed: another program has moved it";
         ContentsLeft, "contents-left", "contents changed by another program meanwhile: its bytes were left";
         ContentsGone, "contents-gone", "contents not changed: removed by another program";
         AttributeLeft, "attribute-left", "an attribute was changed by another program and left so";

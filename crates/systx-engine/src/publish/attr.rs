@@ -52,6 +52,7 @@ pub(super) fn change<O: Os>(
         if apply(site, object, &fd, change)? == Value::Theirs && !later(site) {
             site.report(step, None, ConflictCopyKind::AttributeLeft);
         }
+        // Before the lease is given up: who waits for it gets the file without.
         if power.is_gone(change) {
             take_back(os, &fd, change)?;
             site.report(step, None, power::DROPPED);
@@ -99,7 +100,7 @@ impl<'a, O: Os> Power<'_, 'a, O> {
 
     /// Returns true if other bytes may have got it by a change.
     fn is_gone(&self, change: &Change) -> bool {
-        matches!(self, Power::Held(hold) if change.gives_power() && !hold.is_sure())
+        matches!(self, Power::Held(hold) if change.gives_power() && !hold.is_sure() && !mutant::on(Mutant::WaitingUnseen))
     }
 }
 

@@ -57,6 +57,7 @@ pub(super) fn patch<O: Os>(site: &mut Site<'_, O>, n: usize, step: &Step, patch:
         sharing,
         pass,
         is_own: site.is_own,
+        is_first: site.is_own && !mutant::on(Mutant::SameIsOurs),
         later: &later,
         words,
         lease: &lease,
@@ -230,6 +231,8 @@ struct Patching<'a, O: Os> {
     pass: Pass,
     /// See [`Site::is_own`].
     is_own: bool,
+    /// No pass has written any of its bytes yet: what is new already is another process's.
+    is_first: bool,
     /// True of a byte that a later record of the same redo writes.
     later: &'a dyn Fn(u64) -> bool,
     words: Words<O>,
@@ -463,7 +466,7 @@ impl<O: Os> Patching<'_, O> {
                 self.words.end(self.os);
                 return Ok(theirs);
             }
-            (self.sharing, self.words) = (Sharing::Shared, words()?);
+            (self.sharing, self.words, self.is_first) = (Sharing::Shared, words()?, false);
         }
     }
 
@@ -515,7 +518,11 @@ impl<O: Os> Patching<'_, O> {
                 after[sector.clone()].copy_from_slice(&bytes);
             }
             let writes = match state {
-                Sector::After => false,
+                // Written by a pass before this one, or by another process.
+                Sector::After => {
+                    theirs |= self.is_of_others(range, chunk, &sector, now);
+                    false
+                }
                 Sector::Before | Sector::Cut if self.goes_on(at + sector.start as u64, sector.len())? => {
                     false
                 }
@@ -539,6 +546,16 @@ impl<O: Os> Patching<'_, O> {
             theirs |= write(&after, run)?;
         }
         Ok(theirs)
+    }
+
+    /// Returns true if another process has written the very bytes of ours, which no pass of ours has yet.
+    fn is_of_others(&self, range: &PatchRange, chunk: Chunk, sector: &Run, now: &[u8]) -> bool {
+        let Patch { size_before, size_after, .. } = *self.patch;
+        // The sector at an end that moves has been cut by now, or filled with zeros.
+        let end = chunk.at + sector.end as u64;
+        let stays = size_before == size_after || end < size_before.min(size_after);
+        let n = (chunk.skip + sector.start) / SECTOR_BYTES;
+        self.is_first && stays && !is_pre_image(&range.before, n, now)
     }
 
     /// In a redo: returns true if the last sector of the file as this record leaves it, of so many bytes, has others

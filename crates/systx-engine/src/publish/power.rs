@@ -7,7 +7,6 @@
 //! steps move.
 
 use super::site::Site;
-use super::sure::Sure;
 use crate::bytes::{next_data, read_up_to};
 use crate::mutant::{self, Mutant};
 use crate::outcome::ConflictCopyKind;
@@ -27,15 +26,19 @@ pub(super) struct Hold<'a, O: Os> {
     os: &'a O,
     fd: Arc<O::Fd>,
     /// `None`: there are no leases.
-    lease: Option<(Lease, Sure)>,
+    lease: Option<Lease>,
     /// To be given back: the file stays open elsewhere.
     taken: bool,
 }
 
 impl<O: Os> Hold<'_, O> {
-    /// Returns true if no other process can have changed the bytes since they were compared.
+    /// Returns true if no other process has got the file open for writing since its bytes were compared, or waits for
+    /// that: its right to do so was looked at before it began to wait, so it would have a file with power in its hands, and
+    /// store into that through a mapping.
     pub fn is_sure(&self) -> bool {
-        self.lease.as_ref().is_none_or(|(kind, sure)| sure.is_held(self.os, &self.fd, *kind))
+        // A write lease becomes a read lease for those that wait to read.
+        let holds = |kind, held| held == kind || held == Lease::Read;
+        self.lease.is_none_or(|kind| self.os.lease_held(&self.fd).is_ok_and(|held| holds(kind, held)))
     }
 }
 
@@ -66,7 +69,6 @@ pub(super) fn hold<'a, O: Os>(
             Err(e) => return Err(e),
         },
     };
-    let sure = Sure::now(os);
     let held = kind == Lease::Write && os.lease_held(&fd) == Ok(Lease::Write);
     let leased = held || (!mutant::on(Mutant::PowerUnleased) && os.lease(&fd, kind) != Err(Errno::AGAIN));
     // In a view of an outer transaction there are no leases: there the bytes alone are compared, and once
@@ -75,9 +77,9 @@ pub(super) fn hold<'a, O: Os>(
     if unheld && site.area.is_none_or(|area| os.fs_info(area).is_ok_and(|info| info.leases)) {
         return Ok(None);
     }
-    let hold = Hold { os, fd, lease: leased.then_some((kind, sure)), taken: leased && !held };
+    let hold = Hold { os, fd, lease: leased.then_some(kind), taken: leased && !held };
     let same = mutant::on(Mutant::PowerByName) || hash(os, &hold.fd)? == *bytes;
-    Ok((same && hold.is_sure()).then_some(hold))
+    Ok((same && (hold.is_sure() || mutant::on(Mutant::WaitingUnseen))).then_some(hold))
 }
 
 /// Hash of a file's bytes.

@@ -1,6 +1,6 @@
 //! REMOVE and TAKE: the object at the name goes into the slot, over the token.
 
-use super::site::Site;
+use super::site::{Pass, Site};
 use super::taken;
 use crate::mutant::{self, Mutant};
 use crate::objects::{identify, slot_name};
@@ -53,7 +53,7 @@ pub(super) fn take_out<O: Os>(
             if dir.is_none() && matches!(why, Why::Remove(_)) && site.walks() {
                 site.report(step, None, ConflictCopyKind::NotRemoved);
             }
-            return theirs_is_later(site, step, why);
+            return theirs_is_later(site, step, before, why);
         };
         let looked = match why {
             Why::Remove(Some(read)) => Some((read, taken::look(site, dir, &step.at.name, read)?)),
@@ -63,7 +63,7 @@ pub(super) fn take_out<O: Os>(
             Ok(()) => {}
             // Gone, or something of another type came to the name since the look.
             Err(Errno::NOENT | Errno::STALE | Errno::NOTDIR | Errno::ISDIR | Errno::NOTEMPTY) => {
-                return theirs_is_later(site, step, why)
+                return theirs_is_later(site, step, before, why)
             }
             Err(e) => return Err(e),
         }
@@ -120,12 +120,24 @@ fn put_has_happened<O: Os>(
 
 /// The name is missing or holds something else: the outsider's change is ordered after ours. The token goes,
 /// which is the decision.
-fn theirs_is_later<O: Os>(site: &mut Site<'_, O>, step: &Step, why: Why<'_>) -> Result<()> {
+fn theirs_is_later<O: Os>(site: &mut Site<'_, O>, step: &Step, before: &Handle, why: Why<'_>) -> Result<()> {
+    // Asked before the token goes: a kill in between leaves the question to the next pass.
+    let goes_on = matches!(why, Why::Remove(_)) && has_moved(site, step, before);
     drop_token(site.os, site.slots, &slot_name(step.slot))?;
     if matches!(why, Why::Move(_)) {
         site.report(step, None, ConflictCopyKind::NotMovedGone);
+    } else if goes_on {
+        site.report(step, None, ConflictCopyKind::NotRemovedMoved);
     }
     Ok(())
+}
+
+/// Returns true if what was to be removed has its only name elsewhere by now. In a redo a later record may have moved it.
+fn has_moved<O: Os>(site: &Site<'_, O>, step: &Step, before: &Handle) -> bool {
+    let found = site.open(before, &step.at.path, &step.at.name, Open::Path).ok().flatten();
+    let stat = found.and_then(|fd| site.os.stat(&fd).ok());
+    let is_there = stat.is_some_and(|s| s.nlink == 1 || s.nlink > 1 && s.kind() == FileType::Directory);
+    is_there && site.pass == Pass::First
 }
 
 /// Removes a token of either type.

@@ -2,7 +2,7 @@
 
 use super::targets::{self, Targets};
 use super::tokens::TokenHandles;
-use super::ways::{self, Base, Ways};
+use super::ways::{Base, Places, Ways};
 use super::written::Written;
 use crate::domain::reports;
 use crate::domain::shared_staging::slots_there;
@@ -298,7 +298,7 @@ impl<'a, O: Os> Site<'a, O> {
         let log = self.ways_of_log.map(|ways| ways());
         let ways: Vec<&Ways> = own.into_iter().chain(log.as_deref()).collect();
         // The first place is the path in the record, where it was not found.
-        for place in ways::places(&ways, path).into_iter().skip(1) {
+        for place in Places::of(&ways, path).skip(1) {
             let found = match place.base {
                 Base::Root => walk(self.os, self.root, object, &place.path, how),
                 Base::Slot(slot) => self.walk_slot(self.slots, slot, object, &place.path, how),

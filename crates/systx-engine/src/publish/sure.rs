@@ -8,8 +8,8 @@ use crate::mutant::{self, Mutant};
 use std::cell::Cell;
 use systx_os::{Lease, Os};
 
-/// For this long after a look no lease has been taken away.
-const SURE_NS: u64 = 40_000_000_000;
+/// For this long after a look no lease has been taken away, unless an administrator has made that time shorter.
+const SURE_NS: u64 = 1_000_000_000;
 
 /// When a lease was certainly held.
 pub(super) struct Sure(Cell<u64>);

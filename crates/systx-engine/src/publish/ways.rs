@@ -99,30 +99,54 @@ fn at_root(path: Vec<u8>) -> Place {
     Place { base: Base::Root, path }
 }
 
-/// Every place that something at `path` may be at: that one, then others in the tree, then slots.
-pub(crate) fn places(ways: &[&Ways], path: Vec<u8>) -> Vec<Place> {
-    let mut found = vec![at_root(path)];
-    let mut seen: HashSet<Place> = found.iter().cloned().collect();
-    let mut n = 0;
-    while let Some(place) = found.get(n).filter(|_| found.len() < PLACES_MAX).cloned() {
-        n += 1;
+/// Every place that something at `path` may be at, the near ones first: that one, then those that one rename leads to,
+/// and so on.
+pub(crate) struct Places<'w> {
+    ways: &'w [&'w Ways],
+    found: Vec<Place>,
+    seen: HashSet<Place>,
+    /// How many were given out, and how many of those were followed further.
+    given: usize,
+    followed: usize,
+}
+
+impl<'w> Places<'w> {
+    pub fn of(ways: &'w [&'w Ways], path: Vec<u8>) -> Places<'w> {
+        let found = vec![at_root(path)];
+        Places { ways, seen: found.iter().cloned().collect(), found, given: 0, followed: 0 }
+    }
+
+    /// Finds the places to which one rename leads from one of those that were found.
+    fn follow(&mut self, place: &Place) {
         let ends = place.path.iter().enumerate().filter(|(_, byte)| **byte == b'/').map(|(end, _)| end);
         // A directory on the way may have moved with all that is in it, so each beginning of the path is followed.
         for end in ends.chain([0, place.path.len()]) {
             let prefix = Place { base: place.base, path: place.path[..end].to_vec() };
             let rest = place.path[end..].strip_prefix(b"/").unwrap_or(&place.path[end..]);
-            for to in ways.iter().filter_map(|ways| ways.to.get(&prefix)).flatten() {
+            for to in self.ways.iter().filter_map(|ways| ways.to.get(&prefix)).flatten() {
                 let to = Place { base: to.base, path: below(&to.path, rest) };
                 // Pairs lead both ways: a place that was seen is not visited again, or the search would not end.
-                if seen.insert(to.clone()) {
-                    found.push(to);
+                if self.seen.insert(to.clone()) {
+                    self.found.push(to);
                 }
             }
         }
     }
-    // The sort is stable: the path in the record stays first, and callers have tried that already.
-    found.sort_by_key(|place| place.base != Base::Root);
-    found
+}
+
+impl Iterator for Places<'_> {
+    type Item = Place;
+
+    fn next(&mut self) -> Option<Place> {
+        while self.given == self.found.len() && self.found.len() < PLACES_MAX {
+            let place = self.found.get(self.followed)?.clone();
+            self.followed += 1;
+            self.follow(&place);
+        }
+        let place = self.found.get(self.given)?.clone();
+        self.given += 1;
+        Some(place)
+    }
 }
 
 fn below(path: &[u8], rest: &[u8]) -> Vec<u8> {

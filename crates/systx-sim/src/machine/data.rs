@@ -4,6 +4,7 @@
 //! for each 512-byte sector one of its versions since the last one that is known durable, never a mixture, and never a
 //! version whose metadata (block allocation, truncation) did not survive. Does not: know the file's size.
 
+use smallvec::SmallVec;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use systx_os::Seek;
@@ -42,7 +43,8 @@ struct Version {
 
 #[derive(Clone, Debug, Default)]
 struct Pending {
-    versions: Vec<Version>,
+    /// Mostly one: a new log segment has thousands of sectors.
+    versions: SmallVec<[Version; 1]>,
     /// How many of them have reached the disk's cache.
     out: usize,
     /// A failed sync has marked the page clean: it is not written out until it is dirtied again.

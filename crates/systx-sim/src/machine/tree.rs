@@ -211,7 +211,15 @@ impl Machine {
 
     /// How the object at `path` looks; `None` when there is none.
     pub fn look(&self, fs: usize, path: &str) -> Option<Look> {
-        self.tree(fs).remove(path)
+        let other_names = {
+            let inner = self.lock();
+            let meta = &inner.state.inode(inner.state.resolve(FsId(fs), path).ok()?).meta;
+            meta.kind() != FileType::Directory && meta.nlink > 1
+        };
+        // The tree is large: an area has its log, and a table.
+        let leads_there =
+            |to: &str| path.strip_prefix(to).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'));
+        self.tree_of(fs, |to| other_names || leads_there(to)).remove(path)
     }
 
     /// Checks the machine as fsck would, and that the journal leads to what is in memory; `Err` names what is wrong.

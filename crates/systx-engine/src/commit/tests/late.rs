@@ -210,6 +210,45 @@ fn remove(t: &mut T, w: Node) -> Verb<()> {
 }
 
 #[test]
+fn what_was_to_be_removed_and_is_elsewhere_by_then_is_told() {
+    let dirs = [("w/d", Plant::Dir), ("w/d/f", Plant::File(b"f")), ("w/d/s", Plant::Dir)];
+    let world = world(FsKind::Ext4, &[&dirs[..], &[("w/d/s/f", Plant::File(b"in s"))]].concat());
+    let theirs = |os: &SimOs| -> Act {
+        let (os, w) = (os.clone(), os.open_path(0, "w", Open::Directory).expect("opens"));
+        Box::new(move |_, _| os.rename((&w, b"d"), (&w, b"his"), Rename::NoReplace).is_ok())
+    };
+    for ran in beside(&world, remove, theirs) {
+        assert_eq!(ran.has(b"in s"), 1, "before call {}: lost", ran.at);
+        assert!(ran.is_told(), "before call {}: it goes on without a word", ran.at);
+    }
+}
+
+#[test]
+fn a_store_of_the_same_bytes_in_the_same_moment_does_not_stand_for_ours() {
+    let world = world(FsKind::Ext4, &[("w/f", Plant::File(&[1; 512]))]);
+    let ours = |t: &mut T, w: Node| {
+        let (f, _) = found(t, w, b"f")?;
+        t.open(f, Access::ReadWrite, false)?;
+        let mut now = [0; 512];
+        t.read_at(f, &mut now, 0)?;
+        t.write_at(f, &[now[0] + 1; 512], 0)?;
+        t.close(f);
+        Ok(())
+    };
+    let theirs = |os: &SimOs| -> Act {
+        let (os, fd) = (os.clone(), os.open_path(0, "w/f", Open::ReadWrite).expect("opens"));
+        Box::new(move |_, _| {
+            let mut now = [0; 512];
+            os.pread(&fd, &mut now, 0).is_ok_and(|_| os.pwrite(&fd, &[now[0] + 1; 512], 0).is_ok())
+        })
+    };
+    for ran in beside(&world, ours, theirs) {
+        let count = ran.machine.look(0, "w/f").expect("is there").content[0];
+        assert!(count == 3 || ran.is_told(), "before call {}: ours is lost without a word: {count}", ran.at);
+    }
+}
+
+#[test]
 fn what_a_checkpoint_finds_in_a_removed_tree_is_told_by_the_commit() {
     let dirs = [("w/d", Plant::Dir), ("w/d/f", Plant::File(b"f")), ("w/d/s", Plant::Dir)];
     let world = world(FsKind::Ext4, &[&dirs[..], &[("w/d/s/f", Plant::File(b"f"))]].concat());

@@ -501,6 +501,10 @@ fn check_of(mutant: Mutant) -> Check {
             "late::who_gets_a_file_open_while_the_publisher_stands_still_loses_nothing_without_a_word",
             "theirs is lost without a word",
         ),
+        Mutant::WaitingUnseen => check(
+            "outsider::power::who_waits_for_the_lease_gets_no_file_with_power",
+            "open for writing, with power",
+        ),
         Mutant::SameIsOurs => check(
             "late::an_append_of_the_same_bytes_in_the_same_moment_does_not_stand_for_ours",
             "ours is lost without a word",
@@ -834,6 +838,7 @@ noticed! {
     an_error_of_a_sync_that_is_none_of_the_usual_ones_is_noticed: OneErrorLoses,
     a_sync_of_a_publication_that_fails_unasked_is_noticed: LostUnasked,
     a_lease_that_counts_as_held_for_ever_is_noticed: LeaseOutlived,
+    power_for_who_waits_is_noticed: WaitingUnseen,
     bytes_of_another_process_that_count_as_ours_are_noticed: SameIsOurs,
     a_directory_that_is_to_come_below_itself_and_waits_is_noticed: CircleWaits,
     a_further_name_in_a_removed_tree_that_goes_is_noticed: PlacesOfTheDead,

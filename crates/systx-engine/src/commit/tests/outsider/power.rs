@@ -107,6 +107,49 @@ fn write(machine: &Machine, os: &SimOs, held: Option<&SimFd>, waits: bool) -> bo
     powerless && os.pwrite(&fd, EVIL, 0).is_ok() && os.utimens(&fd, None, Some(stat.mtime)).is_ok()
 }
 
+/// An open that waits has passed the look at its rights.
+#[test]
+fn who_waits_for_the_lease_gets_no_file_with_power() {
+    let world = world(Finds::ByHandle);
+    let mut waited = 0;
+    for durability in [Durability::Durable, Durability::None] {
+        for at in 0.. {
+            let machine = world.fork();
+            let (os, outsider) = (machine.spawn("owner"), machine.outsider("outsider"));
+            let waits = Arc::new(AtomicBool::new(false));
+            let (shared, mut count, mut got) = (waits.clone(), 0, None);
+            machine.set_hook(move |_, _| {
+                let open = || outsider.open_path(0, "w/f", Open::ReadWrite);
+                if count == at {
+                    let found = outsider.open_path(0, "w/f", Open::Path);
+                    let stat = found.and_then(|fd| outsider.stat(&fd)).expect("is there");
+                    let powerless = stat.uid == OWNER && stat.mode & 0o6000 == 0;
+                    shared.store(powerless && open().err() == Some(Errno::AGAIN), Ordering::Relaxed);
+                } else if got.is_none() && shared.load(Ordering::Relaxed) {
+                    got = open().ok();
+                }
+                count += 1;
+            });
+            let _ = run_process(&os, || give(&os, durability)).expect("lives");
+            machine.clear_hook();
+            if at >= os.points() {
+                break;
+            }
+            if waits.load(Ordering::Relaxed) {
+                waited += 1;
+                let f = public(&machine)["w/f"].clone();
+                let powerless = f.owner.0 == OWNER && f.mode & 0o6000 == 0;
+                assert!(
+                    powerless,
+                    "before call {at}: open for writing, with power: {:o} {:?}",
+                    f.mode, f.owner
+                );
+            }
+        }
+    }
+    assert!(waited > 0, "none waits");
+}
+
 /// Each call of the commit, with and without a descriptor from before, and perhaps a kill later.
 #[test]
 fn power_is_given_to_the_bytes_that_were_validated() {
