@@ -270,9 +270,10 @@ fn a_kill_releases_at_once_what_nobody_has_dropped_yet() {
 /// Words that are cleared together are cleared by one store each, as far as a kill, a count, a clock or a
 /// trace can tell.
 #[test]
-fn words_that_are_cleared_are_stored_to_one_by_one() {
-    const WORDS: usize = 70;
-    let play = |plan: &dyn Fn(&Machine, &SimOs), clear: &dyn Fn(&<SimOs as Os>::Mem)| {
+fn words_that_are_cleared_are_stored_to_page_by_page() {
+    const WORDS: usize = 1500;
+    const FIRST: usize = 3;
+    let play = |plan: &dyn Fn(&Machine, &SimOs)| {
         let machine = machine();
         let os = machine.spawn("owner");
         let root = os.root(0);
@@ -281,33 +282,34 @@ fn words_that_are_cleared_are_stored_to_one_by_one() {
         let mem = os.map(&file, WORDS).unwrap();
         (0..WORDS).for_each(|index| mem.store(index, !0, Release));
         plan(&machine, &os);
-        let killed = run_process(&os, || clear(&mem)).is_err();
-        let traced: Vec<_> = machine.take_trace().iter().map(|call| (call.point, call.word)).collect();
-        let left = machine.look(0, "words").unwrap().content;
-        (killed, os.points(), machine.points(), machine.clock_ns(), traced, left)
+        let (begun, began) = (os.points(), machine.clock_ns());
+        let killed = run_process(&os, || mem.clear(FIRST..WORDS)).is_err();
+        let words: Vec<_> = machine.take_trace().iter().map(|call| call.word).collect();
+        let content = machine.look(0, "words").unwrap().content;
+        let kept = content.chunks(8).skip(FIRST).filter(|word| **word == [0xff; 8]).count();
+        assert_eq!(content[..FIRST * 8], [0xff; FIRST * 8], "words before them");
+        (killed, os.points() - begun, machine.clock_ns() > began, words, kept)
     };
-    let same = |plan: &dyn Fn(&Machine, &SimOs)| {
-        let together = play(plan, &|mem| mem.clear(3..WORDS));
-        let singly = play(plan, &|mem| (3..WORDS).for_each(|index| mem.store(index, 0, Release)));
-        assert_eq!(together, singly);
-        together
-    };
-    let (killed, _, _, _, _, left) = same(&|_, _| ());
-    assert!(!killed && left == [vec![0xff; 24], vec![0; (WORDS - 3) * 8]].concat());
-    for point in 0..WORDS as u64 {
-        let (killed, ..) = same(&|machine, os| machine.kill_at(os, point));
-        assert_eq!(killed, point < WORDS as u64 - 3);
-        same(&|machine, _| machine.kill_anybody_at(point));
+    let all = WORDS - FIRST;
+    assert_eq!(play(&|_, _| ()), (false, 3, true, vec![], 0));
+    for point in 0..5 {
+        let cleared = (point as usize * 512).min(all);
+        let (killed, .., kept) = play(&|machine, os| machine.kill_at(os, point));
+        assert_eq!((killed, kept), (point < 3, all - cleared), "killed at {point}");
+        let (killed, .., kept) = play(&|machine, _| machine.kill_anybody_at(point));
+        assert_eq!((killed, kept), (point < 3, all - cleared), "anybody, at {point}");
     }
-    assert_eq!(same(&|machine, _| machine.start_trace()).4.len(), WORDS - 3);
-    same(&|machine, _| machine.set_word_points(false));
-    same(&|machine, os| machine.kill(os.process()));
+    let traced = play(&|machine, _| machine.start_trace()).3;
+    assert_eq!(traced, [Some(FIRST), Some(FIRST + 512), Some(FIRST + 1024)]);
+    assert_eq!(play(&|machine, _| machine.set_word_points(false)), (false, 0, false, vec![], 0));
+    assert_eq!(play(&|machine, os| machine.kill(os.process())).4, all, "a dead process stores nothing");
     let hooked = |machine: &Machine, _: &SimOs| {
         machine.set_hook(|machine, info| {
-            if info.word == Some(9) {
+            if info.word == Some(FIRST + 512) {
                 machine.kill(info.process);
             }
         });
     };
-    assert!(same(&hooked).0);
+    let (killed, .., kept) = play(&hooked);
+    assert_eq!((killed, kept), (true, all - 512));
 }

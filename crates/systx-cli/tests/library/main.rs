@@ -510,8 +510,11 @@ fn condemned(dir: &Path) {
     // Every entry is said to be active, and none makes sense.
     table.write_all_at(&[0xff; 8], 32 * 8).unwrap();
     table.write_all_at(&[0xff; 64 * 64 * 8], 200 * 8).unwrap();
-    let first = add().expect_err("it makes no sense").to_string();
-    assert_eq!(add().unwrap_or_else(|e| panic!("after {first}: {e}")), 4);
+    // The host's own thread may have met it before.
+    match add() {
+        Ok(n) => assert_eq!(n, 4),
+        Err(first) => assert_eq!(add().unwrap_or_else(|e| panic!("after {first}: {e}")), 4),
+    }
     assert_eq!(std::fs::read_to_string(tree.join("n")).unwrap(), "4");
 }
 
