@@ -60,10 +60,8 @@ impl<O: Os> Domain<O> {
 
     /// Closes the log behind a sync that failed.
     pub(crate) fn closing(&self, synced: Result<()>) -> Result<()> {
-        if let Err(error) = synced {
-            if may_have_lost(error) {
-                self.log.lose(error);
-            }
+        if let Some(error) = synced.err().filter(|error| may_have_lost(*error)) {
+            self.log.lose(error);
         }
         synced
     }

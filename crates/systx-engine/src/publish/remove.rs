@@ -134,10 +134,12 @@ fn theirs_is_later<O: Os>(site: &mut Site<'_, O>, step: &Step, before: &Handle, 
 
 /// Returns true if what was to be removed has its only name elsewhere by now. In a redo a later record may have moved it.
 fn has_moved<O: Os>(site: &Site<'_, O>, step: &Step, before: &Handle) -> bool {
+    if site.pass == Pass::Redo {
+        return false;
+    }
     let found = site.open(before, &step.at.path, &step.at.name, Open::Path).ok().flatten();
     let stat = found.and_then(|fd| site.os.stat(&fd).ok());
-    let is_there = stat.is_some_and(|s| s.nlink == 1 || s.nlink > 1 && s.kind() == FileType::Directory);
-    is_there && site.pass == Pass::First
+    stat.is_some_and(|s| s.nlink == 1 || s.nlink > 1 && s.kind() == FileType::Directory)
 }
 
 /// Removes a token of either type.
