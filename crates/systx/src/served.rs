@@ -45,10 +45,10 @@ pub(crate) struct Open {
 
 impl Open {
     /// Returns false if it has to be opened anew: the program of this process has closed a descriptor without which
-    /// nothing works, its log or table is used up, or its area was removed (what tidies /tmp does so).
+    /// nothing works, its log or table is used up, or its area or a part of it was removed (what tidies /tmp does so).
     fn is_usable(&self, os: &Kernel) -> bool {
-        let has_area = || os.stat(&self.domain.area.dir).is_ok_and(|area| area.nlink > 0);
-        !self.domain.is_spent() && !os.is_lost(&self.root) && has_area()
+        let in_place = || self.domain.is_in_place().is_ok_and(|there| there);
+        !self.domain.is_spent() && !os.is_lost(&self.root) && in_place()
     }
 
     /// Device and mount.

@@ -532,18 +532,30 @@ fn removed_area(dir: &Path) {
                 Ok::<_, std::io::Error>(())
             })
         };
-        add(&|| ()).unwrap();
+        let text = || std::fs::read_to_string(tree.join("n")).unwrap();
         // The host's own thread may be making a checkpoint in it.
-        while area.exists() {
-            let _ = std::fs::remove_dir_all(&area);
-        }
+        let remove = |path: &Path| {
+            while path.symlink_metadata().is_ok() {
+                let _ = std::fs::remove_dir_all(path).or_else(|_| std::fs::remove_file(path));
+            }
+        };
+        add(&|| ()).unwrap();
+        remove(&area);
         add(&|| ()).unwrap();
         assert!(area.join("table").exists(), "{kind}");
-        let removed = add(&|| drop(std::fs::remove_dir_all(&area)));
-        let then = std::fs::read_to_string(tree.join("n")).unwrap();
-        assert!(then == if removed.is_ok() { "xxx" } else { "xx" }, "{kind}: {then}, {removed:?}");
-        add(&|| ()).unwrap_or_else(|e| panic!("{kind}: after {removed:?}: {e}"));
-        assert_eq!(std::fs::read_to_string(tree.join("n")).unwrap(), then + "x", "{kind}");
+        for part in ["", "table", "owners", "log", "tx", "aside"] {
+            let before = text();
+            let ended = add(&|| remove(&area.join(part)));
+            let told = ended.as_ref().map_or_else(ToString::to_string, |()| "committed".into());
+            assert!(told.contains("was removed meanwhile"), "{kind}: without {part:?}: {told}");
+            assert_eq!(text(), before, "{kind}: without {part:?}");
+            // The domain is opened anew.
+            add(&|| ()).unwrap_or_else(|e| panic!("{kind}: behind {part:?}: {e}"));
+            assert_eq!(text(), before.clone() + "x", "{kind}: behind {part:?}");
+            remove(&area.join(part));
+            add(&|| ()).unwrap_or_else(|e| panic!("{kind}: {part:?} between two: {e}"));
+            assert_eq!(text(), before + "xx", "{kind}: {part:?} between two");
+        }
     }
 }
 

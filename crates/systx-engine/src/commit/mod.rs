@@ -215,6 +215,7 @@ impl<O: Os> Commit<'_, O> {
                 && part.change.as_ref().is_none_or(|c| c.body_at.is_some() && c.header.is_none())
         };
         invariant!("P4", self.parts.iter().all(prepared), "the body is written before a number is taken");
+        self.parts.iter().try_for_each(check_in_place)?;
         let numbered = debug_span!("validate").in_scope(|| self.validate())?;
         // From here on their slots say so.
         self.parts.iter_mut().filter_map(|p| p.change.as_mut()).for_each(|change| change.sealed = None);
@@ -310,6 +311,16 @@ impl<O: Os> Commit<'_, O> {
     pub(crate) fn is_recorded(&self, n: usize) -> bool {
         self.durability == Durability::Durable && (n == self.coordinator() || self.parts[n].promises())
     }
+}
+
+/// Refuses a domain whose area, or a part of it, was removed.
+fn check_in_place<O: Os>(part: &Part<O>) -> Result<(), CommitError> {
+    let doing = "looking at the area of systx";
+    if part.domain.is_in_place().map_err(|error| failed(doing, error))? {
+        return Ok(());
+    }
+    let told = "what systx keeps on this file system was removed meanwhile: run it again";
+    Err(CommitError::Refused(told.into()))
 }
 
 /// The first that changes something and comes back after a power loss; where none comes back, the first that

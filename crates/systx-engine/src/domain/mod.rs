@@ -16,6 +16,7 @@ mod held;
 pub mod history;
 mod identity;
 pub(crate) mod images;
+mod in_place;
 mod journal;
 pub mod layout;
 pub(crate) mod marks;

@@ -8,6 +8,7 @@
 
 use super::decisions::{self, Kept};
 use super::exact::KnownRecords;
+use super::in_place::Seen;
 use super::owners::{Claim, Owners, OwnersError};
 use super::records::Shown;
 use super::remembered::{Most, Remembered};
@@ -54,6 +55,8 @@ pub struct Domain<O: Os> {
     pub(crate) remembered: Remembered<O>,
     /// Free bytes and when they were asked for, on the monotonic clock in nanoseconds.
     pub(crate) free: Mutex<(u64, u64)>,
+    /// The area's names when it was last looked at.
+    pub(super) seen: Mutex<Seen>,
     claim: Claim<O>,
     /// Of the process that owns it: see [`Domain::is_ours`].
     lineage: u64,
@@ -78,7 +81,7 @@ impl<O: Os> Domain<O> {
         recovered: Recovered,
     ) -> Domain<O> {
         let Owned { owners, claim } = owned;
-        Domain {
+        let domain = Domain {
             lineage: owners.os().lineage(),
             os: owners.os().clone(),
             key: area.id.id,
@@ -98,8 +101,12 @@ impl<O: Os> Domain<O> {
             finishing: Mutex::new(()),
             remembered: Remembered::default(),
             free: Mutex::default(),
+            seen: Mutex::default(),
             claim,
-        }
+        };
+        // What it finds is compared from here on.
+        let _ = domain.is_in_place();
+        domain
     }
 
     /// Takes another place among the owners: what can't be finished now must look dead to others, not alive

@@ -221,6 +221,7 @@ impl<O: Os> Log<O> {
                 return Err(LogError::Moved);
             }
         }
+        self.check_named(&segment)?;
         let with_body = cell.body().is_none_or(|body| body.segment == at.segment);
         invariant!("I7", with_body, "a cell stands in the segment of its body, so that one sync is for both");
         self.write_cell(&segment, at, cell)?;
@@ -231,6 +232,16 @@ impl<O: Os> Log<O> {
             self.note_checkpoint(lsn, at);
         }
         Ok(at)
+    }
+
+    /// Refuses a segment that was removed: no recovery would find what it says.
+    fn check_named(&self, segment: &Segment<O>) -> Result<(), LogError> {
+        let number = segment.number();
+        let stat = self.os.stat(&segment.fd).map_err(LogError::os("looking at", number))?;
+        if stat.nlink == 0 && !mutant::on(Mutant::RemovedUnseen) {
+            return Err(LogError::Os { doing: "finding", segment: number, error: Errno::NOENT });
+        }
+        Ok(())
     }
 
     fn write_cell(&self, segment: &Segment<O>, at: LogPos, cell: Cell) -> Result<(), LogError> {

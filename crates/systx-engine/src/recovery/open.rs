@@ -199,9 +199,9 @@ impl<O: Os> Domain<O> {
         Ok(domain)
     }
 
-    /// Opens the table. One whose log has seen a sync fail, was deleted, or is younger than the table, or
-    /// where a doubt can end, is given up as soon as no process uses it: the recovery that follows learns
-    /// what the disk holds.
+    /// Opens the table. One whose log has seen a sync fail or is younger than the table, or where a doubt
+    /// can end, is given up as soon as no process uses it, and one whose log was deleted at once: the recovery
+    /// that follows learns what the disk holds.
     fn table(
         os: &O,
         area: &Area<O>,
@@ -231,6 +231,11 @@ impl<O: Os> Domain<O> {
             let useless = |log: Log<O>| log.lost().is_none() && (is_useless(log) || doubt_ends(table));
             log.map(|log| !is_needed(table) && useless(log)).map_err(OpenError::Log)
         };
+        // Those who use it can't commit any more, either.
+        let is_gone = |table: &Table<O>| {
+            let log = Log::open(os.clone(), &area.dir, table.mem().clone(), LOG_BASE, area.id);
+            log.is_ok_and(|log| log.is_gone())
+        };
         let open = || Table::open(os, area, owners, info.life).map_err(OpenError::Table);
         let table = match open()? {
             Opened::Ready(table) if useless(&table)? => table,
@@ -238,7 +243,7 @@ impl<O: Os> Domain<O> {
         };
         // Byte 0: no process rebuilds it meanwhile.
         if let Some(_byte) = owners.initialiser().map_err(OpenError::Owners)? {
-            if useless(&table)? && !owners.anybody() {
+            if useless(&table)? && (!owners.anybody() || is_gone(&table)) {
                 table.condemn();
             }
         }

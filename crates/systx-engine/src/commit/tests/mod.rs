@@ -36,6 +36,7 @@ mod redone;
 mod reference;
 mod repeatable;
 mod resized;
+mod removed;
 mod review;
 mod shared_staging;
 mod stuck;

@@ -497,6 +497,10 @@ fn check_of(mutant: Mutant) -> Check {
             "appends::an_append_whose_sync_fails_behind_an_outsiders_is_there_after_the_next_mount",
             "ours is lost",
         ),
+        Mutant::RemovedUnseen => check(
+            "removed::an_area_that_is_removed_under_a_transaction_takes_no_commit",
+            "commits",
+        ),
         Mutant::LeaseOutlived => check(
             "late::who_gets_a_file_open_while_the_publisher_stands_still_loses_nothing_without_a_word",
             "theirs is lost without a word",
@@ -837,6 +841,7 @@ noticed! {
     a_sync_that_is_repeated_is_noticed: SyncsRepeated,
     an_error_of_a_sync_that_is_none_of_the_usual_ones_is_noticed: OneErrorLoses,
     a_sync_of_a_publication_that_fails_unasked_is_noticed: LostUnasked,
+    a_commit_in_an_area_that_was_removed_is_noticed: RemovedUnseen,
     a_lease_that_counts_as_held_for_ever_is_noticed: LeaseOutlived,
     power_for_who_waits_is_noticed: WaitingUnseen,
     bytes_of_another_process_that_count_as_ours_are_noticed: SameIsOurs,
