@@ -79,6 +79,8 @@ mutants! {
     OneErrorLoses,
     /// A publication that fails does not ask whether bytes were lost.
     LostUnasked,
+    /// Power that a dead process has given stays given.
+    GivenForGood,
     /// A commit goes on in an area that was removed.
     RemovedUnseen,
     /// A lease counts as held however long ago it was seen.

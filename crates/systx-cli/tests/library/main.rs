@@ -547,7 +547,7 @@ fn removed_area(dir: &Path) {
             let before = text();
             let ended = add(&|| remove(&area.join(part)));
             let told = ended.as_ref().map_or_else(ToString::to_string, |()| "committed".into());
-            assert!(told.contains("was removed meanwhile"), "{kind}: without {part:?}: {told}");
+            assert!(told.contains("was removed or moved meanwhile"), "{kind}: without {part:?}: {told}");
             assert_eq!(text(), before, "{kind}: without {part:?}");
             // The domain is opened anew.
             add(&|| ()).unwrap_or_else(|e| panic!("{kind}: behind {part:?}: {e}"));

@@ -313,13 +313,13 @@ impl<O: Os> Commit<'_, O> {
     }
 }
 
-/// Refuses a domain whose area, or a part of it, was removed.
+/// Refuses a domain whose area, or a part of it, was removed or moved.
 fn check_in_place<O: Os>(part: &Part<O>) -> Result<(), CommitError> {
     let doing = "looking at the area of systx";
     if part.domain.is_in_place().map_err(|error| failed(doing, error))? {
         return Ok(());
     }
-    let told = "what systx keeps on this file system was removed meanwhile: run it again";
+    let told = "what systx keeps on this file system was removed or moved meanwhile: run it again";
     Err(CommitError::Refused(told.into()))
 }
 

@@ -51,6 +51,8 @@ pub struct Area<O: Os> {
     pub aside: O::Fd,
     /// Where another user's object went that had the area's name.
     pub moved: Option<Vec<u8>>,
+    /// The directory and the name that it was opened by.
+    pub(super) place: (O::Fd, Vec<u8>),
 }
 
 /// The treatment of a missing area.
@@ -111,7 +113,8 @@ impl<O: Os> Area<O> {
         }
         let tx = os.open(&dir, b"tx", Open::Directory).map_err(failed("open the directory `tx`"))?;
         let aside = os.open(&dir, b"aside", Open::Directory).map_err(failed("open the directory `aside`"))?;
-        Ok(Some(Area { root, dir, id, info, tx: Arc::new(tx), aside, moved }))
+        let place = (os.dup(parent).map_err(failed("keep open the directory of"))?, name.to_vec());
+        Ok(Some(Area { root, dir, id, info, tx: Arc::new(tx), aside, moved, place }))
     }
 }
 

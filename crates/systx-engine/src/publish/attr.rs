@@ -44,6 +44,9 @@ pub(super) fn change<O: Os>(
         }
         power.ask(site, step, object, &fd, change)?;
         if matches!(power, Power::Denied) && change.gives_power() {
+            if may_be_given(site, &fd, change)? {
+                take_back(os, &fd, change)?;
+            }
             if !mutant::on(Mutant::NothingOfAMode) {
                 keep_on(site, &fd, change)?;
             }
@@ -75,7 +78,7 @@ enum Power<'b, 'a, O: Os> {
 }
 
 impl<'a, O: Os> Power<'_, 'a, O> {
-    /// Takes hold of the bytes before the first change that gives power and is still to be made.
+    /// Takes hold of the bytes before the first change that gives power and is still to be made, or may just have been made.
     fn ask(
         &mut self,
         site: &mut Site<'a, O>,
@@ -85,7 +88,7 @@ impl<'a, O: Os> Power<'_, 'a, O> {
         change: &Change,
     ) -> Result<()> {
         let Power::Unasked(bytes) = *self else { return Ok(()) };
-        if !change.gives_power() || !is_left(site.os, fd, change)? {
+        if !change.gives_power() || !(is_left(site.os, fd, change)? || may_be_given(site, fd, change)?) {
             return Ok(());
         }
         *self = match power::hold(site, step, object, bytes)? {
@@ -102,6 +105,13 @@ impl<'a, O: Os> Power<'_, 'a, O> {
     fn is_gone(&self, change: &Change) -> bool {
         matches!(self, Power::Held(hold) if change.gives_power() && !hold.is_sure() && !mutant::on(Mutant::WaitingUnseen))
     }
+}
+
+/// Returns true if a dead process may have made a change that gives power, and not looked for who got the file open then.
+/// Not in a redo: what was open is no longer, and the bytes may be later ones.
+fn may_be_given<O: Os>(site: &Site<'_, O>, fd: &O::Fd, change: &Change) -> Result<bool> {
+    let of_the_dead = !site.is_own && site.pass == Pass::First && !mutant::on(Mutant::GivenForGood);
+    Ok(of_the_dead && look(site.os, fd, change)? == Value::New)
 }
 
 /// Takes away what a change has given to bytes that are not the validated ones.

@@ -4,12 +4,12 @@
 //! for each 512-byte sector one of its versions since the last one that is known durable, never a mixture, and never a
 //! version whose metadata (block allocation, truncation) did not survive. Does not: know the file's size.
 
-use smallvec::SmallVec;
+use smallvec::{smallvec, SmallVec};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use systx_os::Seek;
 
-use super::sparse::Sparse;
+use super::sparse::{Sparse, SPAN};
 
 /// Bytes of a sector: what a disk writes as a whole.
 pub(super) const SECTOR: u64 = 512;
@@ -106,7 +106,15 @@ impl Data {
         if bytes.is_empty() {
             return false;
         }
-        for block in offset / BLOCK..end.div_ceil(BLOCK) {
+        let (mut block, last_block) = (offset / BLOCK, end.div_ceil(BLOCK));
+        while block < last_block {
+            let at = block * BLOCK;
+            if at >= offset && end - at >= SPAN * SECTOR && self.is_new_span(at / SECTOR) {
+                let from = (at - offset) as usize;
+                self.write_new_span(at / SECTOR, &bytes[from..from + (SPAN * SECTOR) as usize], seq);
+                (block, grew) = (block + SPAN * SECTOR / BLOCK, true);
+                continue;
+            }
             if !self.written(block) {
                 self.born.insert(block, seq);
                 grew = true;
@@ -125,8 +133,26 @@ impl Data {
                 self.now.insert(n, sector.clone());
                 self.push(n, Version { bytes: Some(sector), needs, cuts: false });
             }
+            block += 1;
         }
         grew
+    }
+
+    fn is_new_span(&self, n: u64) -> bool {
+        n % SPAN == 0 && self.now.has_none(n) && self.pending.has_none(n)
+    }
+
+    /// Most of what is written are the zeros of new log segments.
+    fn write_new_span(&mut self, n: u64, bytes: &[u8], seq: u64) {
+        let blocks = n * SECTOR / BLOCK..(n + SPAN) * SECTOR / BLOCK;
+        self.born.extend(blocks.clone().map(|block| (block, seq)));
+        self.blocks.extend(blocks);
+        let sectors =
+            bytes.chunks_exact(SECTOR as usize).map(|bytes| kept(bytes.try_into().expect("a sector")));
+        let version = |bytes| Version { bytes: Some(bytes), needs: Some(seq), cuts: false };
+        let pending = |bytes| Pending { versions: smallvec![version(bytes)], ..Pending::default() };
+        self.pending.fill(n, sectors.clone().map(pending));
+        self.now.fill(n, sectors);
     }
 
     /// Makes `from..to` read as zeros by operation `seq`; blocks wholly inside become holes. `ordered`: what is left of
@@ -300,6 +326,43 @@ mod tests {
         assert_eq!(data.seek(0, (1 << 40) + 3, Seek::Hole), Some(0));
         data.zero(0, 1 << 50, 1, true, true);
         assert_eq!((data.allocated(), read(&data, 1 << 40, 3)), (0, vec![0; 3]));
+    }
+
+    #[test]
+    fn many_sectors_at_once_are_as_one_after_the_other() {
+        let bytes: Vec<u8> = (0..150_000u32).map(|n| (n / 7) as u8).collect();
+        for (offset, kept) in [(0, 0), (100, 0), (SPAN * SECTOR - 1, 0), (0, 40_000)] {
+            let (mut at_once, mut piecewise) = (Data::default(), Data::default());
+            for data in [&mut at_once, &mut piecewise] {
+                data.write(kept, b"before", 1);
+            }
+            assert!(at_once.write(offset, &bytes, 2));
+            for (n, part) in bytes.chunks(1000).enumerate() {
+                piecewise.write(offset + n as u64 * 1000, part, 2);
+            }
+            assert_eq!(read(&at_once, offset, bytes.len()), bytes);
+            let end = offset + bytes.len() as u64;
+            let crashed = |data: &Data, seq, pick| {
+                read(
+                    &data.crash(end, &|needs| needs <= seq, &mut |n| if pick { n - 1 } else { 0 }),
+                    0,
+                    end as usize,
+                )
+            };
+            for seq in 0..3 {
+                assert_eq!(
+                    crashed(&at_once, seq, true),
+                    crashed(&piecewise, seq, true),
+                    "{offset} {kept} {seq}"
+                );
+                assert_eq!(
+                    crashed(&at_once, seq, false),
+                    crashed(&piecewise, seq, false),
+                    "{offset} {kept} {seq}"
+                );
+            }
+            assert_eq!(at_once.allocated(), piecewise.allocated());
+        }
     }
 
     #[test]

@@ -311,7 +311,8 @@ impl State {
             for page in 0..size.div_ceil(4096) {
                 if rng.u8(0..4) == 0 {
                     let len = (size - page * 4096).min(4096) as usize;
-                    let noise: Vec<u8> = std::iter::repeat_with(|| rng.u8(..)).take(len).collect();
+                    let mut noise = vec![0; len];
+                    rng.fill(&mut noise);
                     inode.data.write(page * 4096, &noise, 0);
                 }
             }

@@ -7,7 +7,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 /// Numbers that are kept together.
-const SPAN: u64 = 64;
+pub(super) const SPAN: u64 = 64;
 
 /// Values by number.
 #[derive(Clone, Debug)]
@@ -40,6 +40,21 @@ impl<T: Clone> Sparse<T> {
             Ok(at) => span[at].1 = value,
             Err(at) => span.insert(at, (n, value)),
         }
+    }
+
+    /// Gives values to all numbers of an empty span, the first of which is `n`.
+    pub(super) fn fill(&mut self, n: u64, values: impl Iterator<Item = T>) {
+        let span: Vec<_> = (n..).zip(values).collect();
+        assert!(
+            n % SPAN == 0 && span.len() as u64 == SPAN && self.has_none(n),
+            "a whole span that was empty"
+        );
+        self.spans.insert(n / SPAN, Arc::new(span));
+    }
+
+    /// Returns true if no number of the span of `n` has a value.
+    pub(super) fn has_none(&self, n: u64) -> bool {
+        !self.spans.contains_key(&(n / SPAN))
     }
 
     pub(super) fn remove(&mut self, n: u64) {

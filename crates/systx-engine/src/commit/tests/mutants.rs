@@ -497,6 +497,10 @@ fn check_of(mutant: Mutant) -> Check {
             "appends::an_append_whose_sync_fails_behind_an_outsiders_is_there_after_the_next_mount",
             "ours is lost",
         ),
+        Mutant::GivenForGood => check(
+            "outsider::power::who_waits_for_the_lease_of_a_dead_process_gets_no_file_with_power",
+            "open for writing, with power",
+        ),
         Mutant::RemovedUnseen => check(
             "removed::an_area_that_is_removed_under_a_transaction_takes_no_commit",
             "commits",
@@ -841,6 +845,7 @@ noticed! {
     a_sync_that_is_repeated_is_noticed: SyncsRepeated,
     an_error_of_a_sync_that_is_none_of_the_usual_ones_is_noticed: OneErrorLoses,
     a_sync_of_a_publication_that_fails_unasked_is_noticed: LostUnasked,
+    power_that_a_dead_process_gave_is_noticed: GivenForGood,
     a_commit_in_an_area_that_was_removed_is_noticed: RemovedUnseen,
     a_lease_that_counts_as_held_for_ever_is_noticed: LeaseOutlived,
     power_for_who_waits_is_noticed: WaitingUnseen,

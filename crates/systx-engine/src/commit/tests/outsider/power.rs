@@ -150,6 +150,61 @@ fn who_waits_for_the_lease_gets_no_file_with_power() {
     assert!(waited > 0, "none waits");
 }
 
+/// The publisher dies between the call that gives power and its look for who waits.
+#[test]
+fn who_waits_for_the_lease_of_a_dead_process_gets_no_file_with_power() {
+    let world = world(Finds::ByHandle);
+    let (mut waited, mut given) = (0, 0);
+    for durability in [Durability::Durable, Durability::None] {
+        let quiet = world.fork();
+        let os = quiet.spawn("owner");
+        run_process(&os, || give(&os, durability)).expect("lives").expect("commits");
+        for (wait, kill) in
+            (1..os.points()).flat_map(|kill| (1..4).map(move |n| (kill.saturating_sub(n), kill)))
+        {
+            let machine = world.fork();
+            let (os, outsider) = (machine.spawn("owner"), machine.outsider("outsider"));
+            let waits = Arc::new(AtomicBool::new(false));
+            let (shared, of_outsider, mut count) = (waits.clone(), outsider.clone(), 0);
+            machine.set_hook(move |_, _| {
+                if count == wait {
+                    let found = of_outsider.open_path(0, "w/f", Open::Path);
+                    let stat = found.and_then(|fd| of_outsider.stat(&fd)).expect("is there");
+                    let powerless = stat.uid == OWNER && stat.mode & 0o6000 == 0;
+                    let open = of_outsider.open_path(0, "w/f", Open::ReadWrite);
+                    shared.store(powerless && open.err() == Some(Errno::AGAIN), Ordering::Relaxed);
+                }
+                count += 1;
+            });
+            machine.kill_at(&os, kill);
+            let _ = run_process(&os, || give(&os, durability));
+            machine.clear_hook();
+            machine.clear_plans();
+            os.exit();
+            if !waits.load(Ordering::Relaxed) {
+                continue;
+            }
+            let _held =
+                outsider.open_path(0, "w/f", Open::ReadWrite).expect("the lease has gone with its holder");
+            let f = public(&machine)["w/f"].clone();
+            given += i32::from(f.mode & 0o6000 != 0 || f.owner.0 == 0);
+            waited += 1;
+            let helper = machine.spawn("helper");
+            let told =
+                run_process(&helper, || open(&helper).expect("opens").finish_dead().expect("recovers"))
+                    .expect("lives");
+            let f = public(&machine)["w/f"].clone();
+            assert!(
+                f.owner.0 == OWNER && f.mode & 0o6000 == 0,
+                "killed at {kill}, he waits since {wait}: open for writing, with power: {:o} {:?}, told {told:?}",
+                f.mode,
+                f.owner
+            );
+        }
+    }
+    assert!(waited > 0 && given > 0, "{waited} {given}");
+}
+
 /// Each call of the commit, with and without a descriptor from before, and perhaps a kill later.
 #[test]
 fn power_is_given_to_the_bytes_that_were_validated() {
