@@ -79,6 +79,8 @@ mutants! {
     OneErrorLoses,
     /// A publication that fails does not ask whether bytes were lost.
     LostUnasked,
+    /// Bytes that were read twice are compared with what is there at two times.
+    ReadsApart,
     /// Power that a dead process has given stays given.
     GivenForGood,
     /// A commit goes on in an area that was removed.

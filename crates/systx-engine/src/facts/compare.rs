@@ -2,15 +2,17 @@
 
 use super::decide::{self, Bytes, Name, Stamps, Then};
 use super::lower_dir::visible_names;
-use super::{DataFact, Depth, Facts, Listing, Seen, Which};
+use super::{DataFact, DeliveredBytes, Depth, Facts, Listing, Seen, Which};
 use crate::bytes::read_up_to;
 use crate::mutant::{self, Mutant};
 use crate::objects::{current_names, current_xattr, past_leases};
 use crate::outcome::ConflictKind;
 use crate::paths::join;
+use crate::workset::data::CHUNK_BYTES;
 use std::collections::HashMap;
 use std::sync::Arc;
 use systx_os::{Dirent, Errno, Handle, Open, Os, Result, Sight, Stat};
+use xxhash_rust::xxh3::Xxh3;
 
 /// Files that are open already, by identity.
 pub(crate) type OpenFiles<O> = HashMap<Handle, Arc<<O as Os>::Fd>>;
@@ -148,14 +150,7 @@ impl<O: Os> Facts<O> {
         if os.handle(&*fd)? != *handle {
             return differs;
         }
-        for read in &data.reads {
-            let mut buf = vec![0; read.asked];
-            let got = read_up_to(os, &*fd, &mut buf, read.offset)?;
-            if xxhash_rust::xxh3::xxh3_128(&buf[..got]) != read.hash {
-                return differs;
-            }
-        }
-        Ok(None)
+        Ok(if are_as_delivered(os, &fd, &data.reads)? { None } else { Some(ConflictKind::ContentsInDoubt) })
     }
 
     fn xattrs_differ(&self, Place { seen, dir, handle }: Place<'_, O>) -> Result<Option<ConflictKind>> {
@@ -202,11 +197,46 @@ impl<O: Os> Facts<O> {
     }
 }
 
+/// Returns true if bytes are as they were delivered. Each of them is read once, however often it was delivered: if that
+/// was not the same each time, it is not so again, whatever an outsider does meanwhile. What a patch takes for the bytes
+/// before it is among them.
+fn are_as_delivered<O: Os>(os: &O, fd: &O::Fd, reads: &[DeliveredBytes]) -> Result<bool> {
+    let mut reads: Vec<(&DeliveredBytes, Xxh3)> = reads.iter().map(|read| (read, Xxh3::new())).collect();
+    reads.sort_by_key(|(read, _)| read.offset);
+    let (mut rest, mut buf) = (&mut reads[..], Vec::new());
+    while let Some((first, _)) = rest.first() {
+        let (mut at, mut end, mut n) = (first.offset, first.end(), 1);
+        while n < rest.len() && rest[n].0.offset < end && !mutant::on(Mutant::ReadsApart) {
+            end = end.max(rest[n].0.end());
+            n += 1;
+        }
+        let (overlapping, behind) = rest.split_at_mut(n);
+        while at < end {
+            buf.resize((end - at).min(CHUNK_BYTES as u64) as usize, 0);
+            let got = read_up_to(os, fd, &mut buf, at)?;
+            for (read, hash) in overlapping.iter_mut() {
+                let within = |offset: u64| (offset.max(at) - at).min(got as u64) as usize;
+                hash.update(&buf[within(read.offset)..within(read.end())]);
+            }
+            at += got as u64;
+            // The file's end.
+            if got < buf.len() {
+                break;
+            }
+        }
+        if overlapping.iter().any(|(read, hash)| hash.digest128() != read.hash) {
+            return Ok(false);
+        }
+        rest = behind;
+    }
+    Ok(true)
+}
+
 /// Hash of a set of names, whatever their order. Inode numbers are no facts.
 pub(super) fn hash_names(names: &[Dirent]) -> u128 {
     let mut sorted: Vec<&[u8]> = names.iter().map(|d| d.name.as_slice()).collect();
     sorted.sort_unstable();
-    let mut h = xxhash_rust::xxh3::Xxh3::new();
+    let mut h = Xxh3::new();
     for name in sorted {
         h.update(name);
         h.update(b"/");

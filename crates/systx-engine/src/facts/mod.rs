@@ -179,6 +179,12 @@ struct DeliveredBytes {
     hash: u128,
 }
 
+impl DeliveredBytes {
+    fn end(&self) -> u64 {
+        self.offset.saturating_add(self.asked as u64)
+    }
+}
+
 /// Identity and attributes of what a name held; `None`: it was missing.
 type Look = Option<(Handle, Stat)>;
 

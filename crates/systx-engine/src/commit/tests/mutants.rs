@@ -497,6 +497,10 @@ fn check_of(mutant: Mutant) -> Check {
             "appends::an_append_whose_sync_fails_behind_an_outsiders_is_there_after_the_next_mount",
             "ours is lost",
         ),
+        Mutant::ReadsApart => check(
+            "pages::what_is_replaced_is_what_was_read_however_often_it_changes",
+            "replaces another value than it read",
+        ),
         Mutant::GivenForGood => check(
             "outsider::power::who_waits_for_the_lease_of_a_dead_process_gets_no_file_with_power",
             "open for writing, with power",
@@ -845,6 +849,7 @@ noticed! {
     a_sync_that_is_repeated_is_noticed: SyncsRepeated,
     an_error_of_a_sync_that_is_none_of_the_usual_ones_is_noticed: OneErrorLoses,
     a_sync_of_a_publication_that_fails_unasked_is_noticed: LostUnasked,
+    bytes_that_are_compared_twice_are_noticed: ReadsApart,
     power_that_a_dead_process_gave_is_noticed: GivenForGood,
     a_commit_in_an_area_that_was_removed_is_noticed: RemovedUnseen,
     a_lease_that_counts_as_held_for_ever_is_noticed: LeaseOutlived,

@@ -102,6 +102,57 @@ pub(super) fn within(kind: FsKind, work: impl FnOnce(&Machine, &Arc<Domain<SimOs
     run_process(&os, || work(&machine, &open(&os).expect("opens"))).expect("lives");
 }
 
+/// An outsider changes a word to and fro: what a read has found, what the change builds on, and what the comparisons see
+/// are of different moments.
+#[test]
+fn what_is_replaced_is_what_was_read_however_often_it_changes() {
+    const AT: u64 = PAGE_BYTES + 104;
+    const TURNS: [&[u8; 8]; 2] = [b"one turn", b"another."];
+    let world = world(FsKind::Ext4);
+    world.set_word_points(false);
+    let (mut replaced, mut refused) = (0, 0);
+    for seed in 0..1500 {
+        let machine = copy(&world);
+        let (os, outsider) = (machine.spawn("owner"), machine.outsider("turns"));
+        let file = outsider.open_path(0, "w/f", Open::ReadWrite).expect("opens");
+        outsider.pwrite(&file, TURNS[0], AT).expect("works");
+        machine.advance_ns(120_000_000_000);
+        // The value as of the last call at which it was not ours.
+        let (last, mut rng) = (Arc::new(AtomicUsize::new(0)), fastrand::Rng::with_seed(seed));
+        let shared = last.clone();
+        let run = || {
+            let (mut t, node) = begin(&open(&os).expect("opens"), Durability::None)?;
+            t.open(node, Access::ReadWrite, false)?;
+            let mut bytes = [0; 8];
+            t.read_at(node, &mut bytes, AT)?;
+            machine.set_hook(move |_, _| {
+                let mut now = [0; 8];
+                outsider.pread(&file, &mut now, AT).expect("works");
+                let Some(mut turn) = TURNS.iter().position(|turn| **turn == now) else { return };
+                if rng.u8(..4) == 0 {
+                    turn = 1 - turn;
+                    outsider.pwrite(&file, TURNS[turn], AT).expect("works");
+                }
+                shared.store(turn, Ordering::Relaxed);
+            });
+            t.write_at(node, b"is ours.", AT)?;
+            t.close(node);
+            Ok((bytes, t.commit()))
+        };
+        let ended: Result<Verb<_>, _> = run_process(&os, run);
+        machine.clear_hook();
+        match ended.expect("lives") {
+            Ok((read, Ok(done))) if done.conflict_copies.is_empty() => {
+                replaced += 1;
+                let before = TURNS[last.load(Ordering::Relaxed)];
+                assert_eq!(&read, before, "seed {seed}: replaces another value than it read");
+            }
+            Ok(_) | Err(_) => refused += 1,
+        }
+    }
+    assert!(replaced > 0 && refused > 0, "{replaced} {refused}");
+}
+
 #[test]
 fn who_writes_different_pages_of_a_file_does_not_conflict() {
     for kind in KINDS {
