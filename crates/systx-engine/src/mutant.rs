@@ -79,6 +79,8 @@ mutants! {
     OneErrorLoses,
     /// A publication that fails does not ask whether bytes were lost.
     LostUnasked,
+    /// An empty entry is that of a step that was taken, also in the first pass.
+    EmptyIsTaken,
     /// Bytes that were read twice are compared with what is there at two times.
     ReadsApart,
     /// Power that a dead process has given stays given.

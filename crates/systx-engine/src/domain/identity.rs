@@ -72,8 +72,8 @@ impl core::fmt::Display for AreaError {
             AreaError::Version => {
                 write!(
                     f,
-                    "the file `format` of the area names a format unknown to this version of \
-                    systx; use the version that made it"
+                    "the file `format` of the area is damaged, or of a later version of systx: use the version \
+                    that made it, or, if that is this one, remove the file"
                 )
             }
             AreaError::Copied(sign) => {
@@ -85,7 +85,7 @@ impl core::fmt::Display for AreaError {
                 )
             }
             AreaError::InUse => {
-                write!(f, "another version of systx uses the area: end its programs, then try again")
+                write!(f, "programs of another version of systx, or of before the area was put back, use it: end them, then try again")
             }
             AreaError::Unread => write!(f, "the log/ of the area can't be read; look at it, or move it away"),
             AreaError::Owners(e) => e.fmt(f),

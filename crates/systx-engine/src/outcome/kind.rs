@@ -84,6 +84,7 @@ kinds! {
         NotMovedGone, "not-moved-gone", "not moved: removed or replaced by another program";
         NotRemoved, "not-removed", "not removed: its directory is gone";
         NotRemovedMoved, "not-removed-moved", "not removed: another program has moved it";
+        StagedRemoved, "staged-removed", "not done: what systx had staged for it was removed meanwhile";
         ContentsLeft, "contents-left", "contents changed by another program meanwhile: its bytes were left";
         ContentsGone, "contents-gone", "contents not changed: removed by another program";
         AttributeLeft, "attribute-left", "an attribute was changed by another program and left so";

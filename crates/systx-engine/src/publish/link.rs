@@ -46,6 +46,7 @@ fn link<O: Os>(site: &mut Site<'_, O>, step: &Step, object: &Handle, found: &At)
         // No link left: everybody else has removed it since.
         Err(Errno::NOENT) => {
             site.report(step, None, ConflictCopyKind::LinkedRemoved);
+            site.give_up(step);
             Ok(())
         }
         Err(e) => Err(e),

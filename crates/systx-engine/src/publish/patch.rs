@@ -31,7 +31,10 @@ pub(super) fn patch<O: Os>(site: &mut Site<'_, O>, n: usize, step: &Step, patch:
     let slot = match new_bytes(site, step, patch)? {
         NewBytes::InRecord => None,
         NewBytes::InSlot(slot) => Some(slot),
-        NewBytes::Reclaimed => return Ok(()),
+        NewBytes::Reclaimed => {
+            site.meet_empty(step);
+            return Ok(());
+        }
     };
     // Before size and bytes are read: under the lease none can change between that and the writes.
     let mut lease = WriteLease::hold(os, &target, since);

@@ -139,6 +139,7 @@ fn set_aside<O: Os>(site: &mut Site<'_, O>, n: usize, step: &Step, why: Conflict
             Some(_) => {
                 // Without its token the step is decided: a later pass must not take the object out after all.
                 drop_token(site.os, site.slots, &slot)?;
+                site.give_up(step);
                 site.report(step, None, why);
             }
             None => {}

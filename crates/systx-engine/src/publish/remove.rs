@@ -30,7 +30,10 @@ pub(super) fn take_out<O: Os>(
         let _ = site.os.rename((&dir, &step.at.name), (site.slots, &slot), Rename::Replace);
         return Ok(());
     }
-    let Some(held) = identify(site.os, site.slots, &slot)? else { return Ok(()) };
+    let Some(held) = identify(site.os, site.slots, &slot)? else {
+        site.meet_empty(step);
+        return Ok(());
+    };
     if held == *before {
         return Ok(());
     }
@@ -124,6 +127,7 @@ fn theirs_is_later<O: Os>(site: &mut Site<'_, O>, step: &Step, before: &Handle, 
     // Asked before the token goes: a kill in between leaves the question to the next pass.
     let goes_on = matches!(why, Why::Remove(_)) && has_moved(site, step, before);
     drop_token(site.os, site.slots, &slot_name(step.slot))?;
+    site.give_up(step);
     if matches!(why, Why::Move(_)) {
         site.report(step, None, ConflictCopyKind::NotMovedGone);
     } else if goes_on {

@@ -55,6 +55,8 @@ pub(crate) struct Site<'a, O: Os> {
     /// Files that are patched stay open under their leases, in `patch_targets`.
     pub keeps_targets: bool,
     pub conflict_copies: Vec<ConflictCopy>,
+    /// Entries that steps of this pass have left empty without taking them.
+    given_up: HashSet<u32>,
     /// Objects whose times a redo sets, as it found them.
     pub found: HashMap<Handle, Found<O>>,
     /// In a redo: files that records have let grow so far.
@@ -241,6 +243,7 @@ impl<'a, O: Os> Site<'a, O> {
             shared: HashMap::new(),
             keeps_targets: false,
             conflict_copies: Vec::new(),
+            given_up: HashSet::new(),
             found: HashMap::new(),
             old_ends: HashMap::new(),
             written: Written::default(),
@@ -395,6 +398,7 @@ impl<'a, O: Os> Site<'a, O> {
             }
             match self.os.rename((self.slots, &slot), (self.aside, name.as_bytes()), Rename::NoReplace) {
                 Ok(()) => {
+                    self.give_up(step);
                     if mutant::on(Mutant::DisplacedNotNoted) {
                         self.note(&conflict_copies);
                     }
@@ -402,10 +406,23 @@ impl<'a, O: Os> Site<'a, O> {
                     return Ok(());
                 }
                 // A helper has done it, and noted it as we have.
-                Err(Errno::NOENT) => return Ok(()),
+                Err(Errno::NOENT) if identify(self.os, self.slots, &slot)?.is_none() => return Ok(()),
                 Err(Errno::EXIST) => {}
                 Err(e) => return Err(e),
             }
+        }
+    }
+
+    /// Says that nothing stands in a step's entry from here on, and why is told or known.
+    pub fn give_up(&mut self, step: &Step) {
+        self.given_up.insert(step.slot);
+    }
+
+    /// Comes upon an empty entry. An earlier pass has taken its step; but before the owner's there was none, so there somebody
+    /// has removed what was staged.
+    pub fn meet_empty(&mut self, step: &Step) {
+        if self.is_own && !self.given_up.contains(&step.slot) && !mutant::on(Mutant::EmptyIsTaken) {
+            self.report(step, None, ConflictCopyKind::StagedRemoved);
         }
     }
 

@@ -11,20 +11,20 @@ use std::sync::atomic::Ordering;
 use systx_os::{Errno, FsKind, Open, Os, Rename};
 use systx_sim::machine::{run_process, Machine, Plant, SimFd, SimOs};
 
-type T = Transaction<SimOs>;
+pub(super) type T = Transaction<SimOs>;
 
 /// Longer than it takes the kernel to take a lease away.
 const STANDSTILL_NS: u64 = 50_000_000_000;
 
 /// An act of an outsider; true if it succeeds.
-type Act = Box<dyn Fn(&Machine, &Domain<SimOs>) -> bool + Send + Sync>;
+pub(super) type Act = Box<dyn Fn(&Machine, &Domain<SimOs>) -> bool + Send + Sync>;
 
 /// How a commit has ended, beside which an outsider has acted.
-struct Ran {
-    machine: Machine,
-    ended: Committed,
+pub(super) struct Ran {
+    pub machine: Machine,
+    pub ended: Committed,
     /// The call before which that was.
-    at: usize,
+    pub at: usize,
 }
 
 impl Ran {
@@ -40,7 +40,7 @@ impl Ran {
 
 /// Runs a transaction once for each of its calls, before which the outsider acts, and returns those that have committed
 /// although that succeeded.
-fn beside(
+pub(super) fn beside(
     world: &Machine,
     ours: impl Fn(&mut T, Node) -> Verb<()>,
     theirs: impl Fn(&SimOs) -> Act,
@@ -66,7 +66,7 @@ fn beside(
     all
 }
 
-fn world(kind: FsKind, plants: &[(&str, Plant<'_>)]) -> Machine {
+pub(super) fn world(kind: FsKind, plants: &[(&str, Plant<'_>)]) -> Machine {
     let machine = machine(kind);
     machine.plant(0, plants).expect("planting");
     machine.settle();
@@ -75,7 +75,7 @@ fn world(kind: FsKind, plants: &[(&str, Plant<'_>)]) -> Machine {
     machine
 }
 
-fn found(t: &mut T, dir: Node, name: &[u8]) -> Verb<(Node, Attr)> {
+pub(super) fn found(t: &mut T, dir: Node, name: &[u8]) -> Verb<(Node, Attr)> {
     t.lookup(dir, name)?.ok_or(VerbError::Os(Errno::NOENT))
 }
 

@@ -497,6 +497,10 @@ fn check_of(mutant: Mutant) -> Check {
             "appends::an_append_whose_sync_fails_behind_an_outsiders_is_there_after_the_next_mount",
             "ours is lost",
         ),
+        Mutant::EmptyIsTaken => check(
+            "removed::what_is_removed_before_it_is_published_is_told",
+            "without a word",
+        ),
         Mutant::ReadsApart => check(
             "pages::what_is_replaced_is_what_was_read_however_often_it_changes",
             "replaces another value than it read",
@@ -849,6 +853,7 @@ noticed! {
     a_sync_that_is_repeated_is_noticed: SyncsRepeated,
     an_error_of_a_sync_that_is_none_of_the_usual_ones_is_noticed: OneErrorLoses,
     a_sync_of_a_publication_that_fails_unasked_is_noticed: LostUnasked,
+    an_empty_entry_that_counts_as_taken_is_noticed: EmptyIsTaken,
     bytes_that_are_compared_twice_are_noticed: ReadsApart,
     power_that_a_dead_process_gave_is_noticed: GivenForGood,
     a_commit_in_an_area_that_was_removed_is_noticed: RemovedUnseen,

@@ -1,11 +1,14 @@
 //! The area, or a part of it, is removed or moved while transactions run: by hand, or by what tidies /tmp.
 
+use super::late;
 use super::stuck::{change, make};
 use super::world::{copy, machine, open, public, AREA};
 use crate::objects::remove::remove_all;
+use crate::transaction::Caller;
 use systx_os::{FileType, FsKind, Open, Os, Rename, Result};
-use systx_sim::machine::{SimFd, SimOs};
+use systx_sim::machine::{Machine, Plant, SimFd, SimOs};
 
+const ROOT: Caller = Caller { uid: 0, gid: 0, umask: 0 };
 /// The area stays what it is, elsewhere.
 const MOVED: &str = "its name";
 
@@ -15,6 +18,12 @@ fn remove(os: &SimOs, parent: &SimFd, name: &[u8]) -> Result<()> {
     }
     remove_all(os, &os.open(parent, name, Open::Directory)?)?;
     os.rmdir(parent, name)
+}
+
+/// Names below `w` with their contents.
+fn below_w(machine: &Machine) -> Vec<(String, Vec<u8>)> {
+    let tree = public(machine).into_iter().filter(|(path, _)| path.starts_with("w/"));
+    tree.map(|(path, look)| (path, look.content)).collect()
 }
 
 /// The whole area, its own name, each name in it, and each segment of the log, one at a time.
@@ -42,13 +51,9 @@ fn an_area_that_is_removed_under_a_transaction_takes_no_commit() {
             let domain = open(&os).unwrap();
             // What was committed is on the disk.
             make(&domain, b"before").unwrap();
-            let committed = || {
-                let tree = public(&machine).into_iter();
-                tree.filter(|(path, _)| path.starts_with("w/")).collect::<Vec<_>>()
-            };
-            let before = committed();
+            let before = below_w(&machine);
             let ended = change(&domain, |t, w| {
-                t.mkdir(w, b"new", 0o755, crate::transaction::Caller { uid: 0, gid: 0, umask: 0 })?;
+                t.mkdir(w, b"new", 0o755, ROOT)?;
                 if part == MOVED {
                     let root = outsider.root(0);
                     outsider.rename((&root, AREA), (&root, b"moved"), Rename::NoReplace).unwrap();
@@ -63,11 +68,65 @@ fn an_area_that_is_removed_under_a_transaction_takes_no_commit() {
                 Ok(())
             });
             assert!(ended.is_err(), "{kind:?}: commits without {part}: {ended:?}");
-            assert_eq!(committed(), before, "{kind:?}: {part}");
+            assert_eq!(below_w(&machine), before, "{kind:?}: {part}");
             // Opened anew, all goes on.
             drop(domain);
             let again = open(&os).unwrap_or_else(|e| panic!("{kind:?}: opened without {part}: {e}"));
             make(&again, b"after").unwrap_or_else(|e| panic!("{kind:?}: behind {part}: {e}"));
         }
+    }
+}
+
+/// What is staged goes while a commit publishes: what was in there can't come back, and what is left of the commit is told as that.
+#[test]
+fn what_is_removed_before_it_is_published_is_told() {
+    for kind in [FsKind::Ext4, FsKind::Btrfs] {
+        let plants = ["goes", "gone", "comes", "under", "named"].map(|name| format!("w/{name}"));
+        let plants: Vec<_> = plants.iter().map(|path| (&path[..], Plant::File(path.as_bytes()))).collect();
+        let world = late::world(kind, &plants);
+        let ours = |t: &mut late::T, w| {
+            let linked = late::found(t, w, b"named")?.0;
+            t.link(linked, w, b"link")?;
+            t.rename(w, b"goes", w, b"there", Rename::NoReplace)?;
+            t.rename(w, b"comes", w, b"under", Rename::Replace)?;
+            t.unlink(w, b"gone")?;
+            for name in [&b"new1"[..], b"new2"] {
+                t.mkdir(w, name, 0o755, ROOT)?;
+            }
+            Ok(())
+        };
+        let plain = copy(&world);
+        let done = change(&open(&plain.spawn("plain")).unwrap(), ours).unwrap();
+        assert!(done.conflict_copies.is_empty(), "{done:?}");
+        let whole = below_w(&plain);
+        let theirs = |os: &SimOs| -> late::Act {
+            let os = os.clone();
+            Box::new(move |_, _| {
+                let remove = || -> Result<usize> {
+                    let area = os.open(&os.root(0), AREA, Open::Directory)?;
+                    let mut removed = 0;
+                    for entry in os.read_dir(&area)? {
+                        let is_kept = [&b"log"[..], b"aside"].contains(&&entry.name[..]);
+                        if entry.kind == FileType::Directory && !is_kept {
+                            let staged = os.read_dir(&os.open(&area, &entry.name, Open::Directory)?)?;
+                            if !staged.is_empty() {
+                                remove(&os, &area, &entry.name)?;
+                                removed += 1;
+                            }
+                        }
+                    }
+                    Ok(removed)
+                };
+                remove().is_ok_and(|removed| removed > 0)
+            })
+        };
+        let (mut half, mut all) = (0, 0);
+        for ran in late::beside(&world, ours, theirs) {
+            let told = !ran.ended.conflict_copies.is_empty() || ran.ended.pending.is_some();
+            let is_whole = below_w(&ran.machine) == whole;
+            assert!(told || is_whole, "{kind:?}: before call {}: half of it, without a word", ran.at);
+            *if is_whole { &mut all } else { &mut half } += 1;
+        }
+        assert!(half > 0 && all > 0, "{kind:?}: {half} {all}");
     }
 }
