@@ -31,10 +31,7 @@ pub(super) fn patch<O: Os>(site: &mut Site<'_, O>, n: usize, step: &Step, patch:
     let slot = match new_bytes(site, step, patch)? {
         NewBytes::InRecord => None,
         NewBytes::InSlot(slot) => Some(slot),
-        NewBytes::Reclaimed => {
-            site.meet_empty(step);
-            return Ok(());
-        }
+        NewBytes::Reclaimed => return site.meet_empty(step),
     };
     // Before size and bytes are read: under the lease none can change between that and the writes.
     let mut lease = WriteLease::hold(os, &target, since);

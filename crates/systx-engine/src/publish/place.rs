@@ -33,7 +33,7 @@ pub(super) fn place<O: Os>(
     match placed {
         Ok(()) => {}
         // Taken already, whatever keeps it from being taken again.
-        Err(_) if identify(os, site.slots, &slot)?.is_none() => site.meet_empty(step),
+        Err(_) if identify(os, site.slots, &slot)?.is_none() => site.meet_empty(step)?,
         // On btrfs an fsync of the directory brings the new name to the disk, and the old one stays there as well.
         Err(Errno::EXIST) if is_there(site, step, &slot)? => os.unlink(site.slots, &slot)?,
         Err(Errno::EXIST) => site.set_aside(step, ConflictCopyKind::NameTaken)?,

@@ -30,10 +30,7 @@ pub(super) fn take_out<O: Os>(
         let _ = site.os.rename((&dir, &step.at.name), (site.slots, &slot), Rename::Replace);
         return Ok(());
     }
-    let Some(held) = identify(site.os, site.slots, &slot)? else {
-        site.meet_empty(step);
-        return Ok(());
-    };
+    let Some(held) = identify(site.os, site.slots, &slot)? else { return site.meet_empty(step) };
     if held == *before {
         return Ok(());
     }

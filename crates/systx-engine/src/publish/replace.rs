@@ -18,10 +18,7 @@ pub(super) fn replace<O: Os>(
 ) -> Result<()> {
     let slot = slot_name(step.slot);
     // The entry was set aside or reclaimed: either way an earlier pass has decided the step.
-    let Some(held) = identify(site.os, site.slots, &slot)? else {
-        site.meet_empty(step);
-        return Ok(());
-    };
+    let Some(held) = identify(site.os, site.slots, &slot)? else { return site.meet_empty(step) };
     // The exchange was made and brought out the right object; another one would undo it (I5).
     if held == *before && !mutant::on(Mutant::ReplaceAgain) {
         return Ok(());

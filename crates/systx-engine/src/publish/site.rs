@@ -420,10 +420,11 @@ impl<'a, O: Os> Site<'a, O> {
 
     /// Comes upon an empty entry. An earlier pass has taken its step; but before the owner's there was none, so there somebody
     /// has removed what was staged.
-    pub fn meet_empty(&mut self, step: &Step) {
+    pub fn meet_empty(&mut self, step: &Step) -> Result<()> {
         if self.is_own && !self.given_up.contains(&step.slot) && !mutant::on(Mutant::EmptyIsTaken) {
             self.report(step, None, ConflictCopyKind::StagedRemoved);
         }
+        Ok(())
     }
 
     /// Reports without anything to keep.
