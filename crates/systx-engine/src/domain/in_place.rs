@@ -8,56 +8,81 @@ use super::Domain;
 use crate::mutant::{self, Mutant};
 use systx_os::{Errno, Os, Result, Stat, Timestamp};
 
-/// What a commit relies on.
-const NAMES: [&[u8]; 5] = [b"table", b"owners", b"log", b"tx", b"aside"];
+/// Objects of the area, beside `log`, that a commit relies on.
+const NAMES: [&[u8]; 4] = [b"table", b"owners", b"tx", b"aside"];
 
-/// An answer, valid as long as the directory has not changed.
+/// A change time that is younger than this may be that of a later change, too: the clock of file systems ticks.
+const TICK_NS: i128 = 10_000_000;
+
+/// An answer, valid as long as neither the area nor its log has changed.
 #[derive(Default)]
 pub(crate) struct Seen {
-    changed: Option<Timestamp>,
-    /// Inode numbers; `None`: not made yet.
-    names: [Option<u64>; NAMES.len()],
+    /// Change times of the area and of `log`, if that is there.
+    changed: Option<(Timestamp, Option<Timestamp>)>,
+    /// Inode numbers of what this process uses.
+    names: [u64; NAMES.len()],
 }
 
 impl<O: Os> Domain<O> {
-    /// Returns false if the area was removed or moved, or one of its names was removed or given to another object, since this
-    /// domain was opened: it has to be opened anew. One fstat(2), unless names of the area have changed.
+    /// Notes what this process uses, when it has opened it.
+    pub(super) fn note_names(&self) -> Result<()> {
+        let fds = [self.owners.file(), &*self.area.tx, &self.area.aside];
+        let [owners, tx, aside] = fds.map(|fd| self.os.stat(fd).map(|stat| stat.ino));
+        let table = self.os.stat_at(&self.area.dir, NAMES[0]).map(|stat| stat.ino);
+        self.seen().names = [table?, owners?, tx?, aside?];
+        Ok(())
+    }
+
+    fn seen(&self) -> std::sync::MutexGuard<'_, Seen> {
+        self.seen.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+    }
+
+    /// Returns false if the area was removed or moved, or one of its names, or a segment that is written to, was removed or
+    /// given to another object, since this domain was opened: it has to be opened anew. Two calls, unless names have changed.
     ///
     /// # Errors
     /// Those of stat(2): the area can't be looked at.
     pub fn is_in_place(&self) -> Result<bool> {
-        let area = self.os.stat(&self.area.dir)?;
         if mutant::on(Mutant::RemovedUnseen) {
             return Ok(true);
         }
-        if area.nlink == 0 {
-            return Ok(false);
-        }
-        let (parent, name) = &self.area.place;
-        let is_here = |stat: Stat| (stat.dev, stat.ino) == (area.dev, area.ino);
-        let mut seen = self.seen.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-        if seen.changed == Some(area.ctime) {
+        let os = &self.os;
+        let area = os.stat(&self.area.dir)?;
+        let log = if_there(os.stat_at(&self.area.dir, b"log"))?.map(|log| log.ctime);
+        let mut seen = self.seen();
+        if seen.changed == Some((area.ctime, log)) {
             return Ok(true);
         }
         // Renaming it has changed it, too.
-        if !self.os.stat_at(parent, name).is_ok_and(is_here) {
+        let (parent, name) = &self.area.place;
+        let here = if_there(os.stat_at(parent, name))?.map(|stat| (stat.dev, stat.ino));
+        if area.nlink == 0 || here != Some((area.dev, area.ino)) {
             return Ok(false);
         }
-        for (name, before) in NAMES.iter().zip(&mut seen.names) {
-            let now = match self.os.stat_at(&self.area.dir, name) {
-                Ok(now) => Some(now.ino),
-                Err(Errno::NOENT) => None,
-                Err(error) => return Err(error),
-            };
-            if before.is_some() && *before != now {
+        for (name, before) in NAMES.iter().zip(seen.names) {
+            if if_there(os.stat_at(&self.area.dir, name))?.map(|stat| stat.ino) != Some(before) {
                 return Ok(false);
             }
-            *before = now;
         }
         if self.log.is_gone() {
             return Ok(false);
         }
-        seen.changed = Some(area.ctime);
+        let now = nanos(os.now());
+        let is_old = |time: Timestamp| now - nanos(time) > TICK_NS;
+        if is_old(area.ctime) && log.is_none_or(is_old) {
+            seen.changed = Some((area.ctime, log));
+        }
         Ok(true)
+    }
+}
+
+fn nanos(time: Timestamp) -> i128 {
+    i128::from(time.sec) * 1_000_000_000 + i128::from(time.nsec)
+}
+
+fn if_there(stat: Result<Stat>) -> Result<Option<Stat>> {
+    match stat {
+        Err(Errno::NOENT | Errno::NOTDIR | Errno::STALE) => Ok(None),
+        stat => stat.map(Some),
     }
 }

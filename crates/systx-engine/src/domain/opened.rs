@@ -104,8 +104,8 @@ impl<O: Os> Domain<O> {
             seen: Mutex::default(),
             claim,
         };
-        // What it finds is compared from here on.
-        let _ = domain.is_in_place();
+        // Where that fails nothing is in place.
+        let _ = domain.note_names();
         domain
     }
 

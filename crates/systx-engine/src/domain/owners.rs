@@ -127,6 +127,11 @@ impl<O: Os> Attendant<O> {
 }
 
 impl<O: Os> Owners<O> {
+    /// The file.
+    pub(super) fn file(&self) -> &O::Fd {
+        &self.file
+    }
+
     /// Returns true if there is an attendant, or that can't be known. To be asked by a living owner: an attendant that
     /// is about to go looks for owners once more when it has given up its byte.
     pub fn are_attended(&self) -> bool {

@@ -47,9 +47,9 @@ use systx_os::{Errno, Fallocate, Open, Os, Words};
 const NAME: &[u8] = b"table";
 const LOCK: RobustLock = RobustLock { word: LOCK_WORD };
 /// Pause between two looks at a table that another process builds, in nanoseconds.
-const LOOK_AGAIN_NS: u64 = 2_000_000;
+pub(crate) const LOOK_AGAIN_NS: u64 = 2_000_000;
 /// Looks before giving up on the owners of a table that is gone. An opener that failed may take a moment to leave.
-const LOOKS_AT_OWNERS: u32 = 100;
+pub(crate) const LOOKS_AT_OWNERS: u32 = 100;
 
 /// A ready table.
 pub struct Table<O: Os> {

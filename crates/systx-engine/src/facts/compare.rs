@@ -201,33 +201,38 @@ impl<O: Os> Facts<O> {
 /// was not the same each time, it is not so again, whatever an outsider does meanwhile. What a patch takes for the bytes
 /// before it is among them.
 fn are_as_delivered<O: Os>(os: &O, fd: &O::Fd, reads: &[DeliveredBytes]) -> Result<bool> {
-    let mut reads: Vec<(&DeliveredBytes, Xxh3)> = reads.iter().map(|read| (read, Xxh3::new())).collect();
-    reads.sort_by_key(|(read, _)| read.offset);
-    let (mut rest, mut buf) = (&mut reads[..], Vec::new());
-    while let Some((first, _)) = rest.first() {
-        let (mut at, mut end, mut n) = (first.offset, first.end(), 1);
-        while n < rest.len() && rest[n].0.offset < end && !mutant::on(Mutant::ReadsApart) {
-            end = end.max(rest[n].0.end());
-            n += 1;
-        }
-        let (overlapping, behind) = rest.split_at_mut(n);
-        while at < end {
+    let mut reads: Vec<&DeliveredBytes> = reads.iter().collect();
+    reads.sort_by_key(|read| read.offset);
+    let (mut rest, mut buf) = (reads.into_iter().peekable(), Vec::new());
+    while let Some(first) = rest.next() {
+        let (mut at, mut end) = (first.offset, first.end());
+        // Those that have begun before `at`, and have not ended.
+        let mut begun = vec![(first, Xxh3::new())];
+        loop {
+            let overlaps = |read: &&DeliveredBytes, end: u64| {
+                read.offset < end.min(at + CHUNK_BYTES as u64) && !mutant::on(Mutant::ReadsApart)
+            };
+            while let Some(next) = rest.next_if(|read| overlaps(read, end)) {
+                end = end.max(next.end());
+                begun.push((next, Xxh3::new()));
+            }
             buf.resize((end - at).min(CHUNK_BYTES as u64) as usize, 0);
             let got = read_up_to(os, fd, &mut buf, at)?;
-            for (read, hash) in overlapping.iter_mut() {
-                let within = |offset: u64| (offset.max(at) - at).min(got as u64) as usize;
+            let within = |offset: u64| (offset.max(at) - at).min(got as u64) as usize;
+            for (read, hash) in &mut begun {
                 hash.update(&buf[within(read.offset)..within(read.end())]);
             }
-            at += got as u64;
-            // The file's end.
-            if got < buf.len() {
+            at += buf.len() as u64;
+            let is_last = at >= end || got < buf.len();
+            let has_ended = |read: &DeliveredBytes| is_last || read.end() <= at;
+            if begun.iter().any(|(read, hash)| has_ended(read) && hash.digest128() != read.hash) {
+                return Ok(false);
+            }
+            if is_last {
                 break;
             }
+            begun.retain(|(read, _)| !has_ended(read));
         }
-        if overlapping.iter().any(|(read, hash)| hash.digest128() != read.hash) {
-            return Ok(false);
-        }
-        rest = behind;
     }
     Ok(true)
 }

@@ -64,12 +64,12 @@ pub(super) fn make_dir<O: Os>(os: &O, area: &O::Fd) -> Result<O::Fd, LogError> {
     os.open(area, b"log", Open::Directory).map_err(LogError::os("opening the directory log/", 0))
 }
 
-/// Returns true if a segment is missing, or cut off within its header. Other errors come up again when it is opened.
+/// Returns true if a segment is missing, or has no header. Other errors come up again when it is opened.
 pub(super) fn is_missing<O: Os>(os: &O, area: &O::Fd, number: u64) -> bool {
     match open_dir(os, area) {
         Ok(None) => true,
-        Ok(Some(dir)) => match os.stat_at(&dir, &format::name(number)) {
-            Ok(stat) => stat.size < HEADER_BYTES as u64,
+        Ok(Some(dir)) => match os.open(&dir, &format::name(number), Open::Read) {
+            Ok(fd) => matches!(read_header(os, &fd, number), Ok(HeaderRead::Bad)),
             Err(error) => error == Errno::NOENT,
         },
         Err(_) => false,

@@ -128,11 +128,20 @@ impl<O: Os> Log<O> {
         self.shared.lost()
     }
 
-    /// Returns true if the current segment was deleted, as by a program that tidies a directory like /tmp:
-    /// nothing can be appended.
+    /// Returns true if a segment that is written to was deleted, as by a program that tidies a directory like /tmp, or lost its
+    /// header: nothing can be appended.
     pub fn is_gone(&self) -> bool {
-        let bodies = self.shared.bodies();
-        bodies.unit != 0 && segment::is_missing(&self.os, &self.area, bodies.segment)
+        loop {
+            let (cells, bodies) = (self.shared.cells().segment, self.shared.bodies());
+            let is_missing = |number| segment::is_missing(&self.os, &self.area, number);
+            let is_gone = bodies.unit != 0 && (is_missing(cells) || is_missing(bodies.segment));
+            // Else another process has gone on meanwhile, and a checkpoint has removed them.
+            if !is_gone
+                || (cells, bodies.segment) == (self.shared.cells().segment, self.shared.bodies().segment)
+            {
+                return is_gone;
+            }
+        }
     }
 
     /// Place of the next cell.
@@ -210,6 +219,7 @@ impl<O: Os> Log<O> {
         let of_bodies = matches!(cell, Cell::Checkpoint { .. }).then_some(bodies.segment);
         let ahead = cell.body().map(|b| b.segment).or(of_bodies).filter(|s| *s > at.segment);
         if at.cell >= segment.last_cell() || ahead.is_some() {
+            self.check_named(&segment)?;
             let to = match ahead {
                 Some(segment) => segment,
                 None if bodies.segment > at.segment => bodies.segment,
@@ -221,7 +231,9 @@ impl<O: Os> Log<O> {
                 return Err(LogError::Moved);
             }
         }
-        self.check_named(&segment)?;
+        if !matches!(cell, Cell::Abort { .. }) {
+            self.check_named(&segment)?;
+        }
         let with_body = cell.body().is_none_or(|body| body.segment == at.segment);
         invariant!("I7", with_body, "a cell stands in the segment of its body, so that one sync is for both");
         self.write_cell(&segment, at, cell)?;
@@ -234,11 +246,12 @@ impl<O: Os> Log<O> {
         Ok(at)
     }
 
-    /// Refuses a segment that was removed: no recovery would find what it says.
+    /// Refuses a segment that was removed or cut: no recovery would find what it says.
     fn check_named(&self, segment: &Segment<O>) -> Result<(), LogError> {
         let number = segment.number();
         let stat = self.os.stat(&segment.fd).map_err(LogError::os("looking at", number))?;
-        if stat.nlink == 0 && !mutant::on(Mutant::RemovedUnseen) {
+        let is_whole = stat.nlink > 0 && stat.size >= segment.header.size;
+        if !is_whole && !mutant::on(Mutant::RemovedUnseen) {
             return Err(LogError::Os { doing: "finding", segment: number, error: Errno::NOENT });
         }
         Ok(())

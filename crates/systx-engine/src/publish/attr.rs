@@ -108,10 +108,20 @@ impl<'a, O: Os> Power<'_, 'a, O> {
 }
 
 /// Returns true if a dead process may have made a change that gives power, and not looked for who got the file open then.
-/// Not in a redo: what was open is no longer, and the bytes may be later ones.
+/// Not behind
+/// the mark, which it made later; nor in a redo: what was open is no longer, and the bytes may be later ones.
 fn may_be_given<O: Os>(site: &Site<'_, O>, fd: &O::Fd, change: &Change) -> Result<bool> {
-    let of_the_dead = !site.is_own && site.pass == Pass::First && !mutant::on(Mutant::GivenForGood);
-    Ok(of_the_dead && look(site.os, fd, change)? == Value::New)
+    let changes = match change {
+        Change::Mode { old, new } => old != new,
+        Change::Owner { old, new } => old != new,
+        Change::Xattr { old, new, .. } => old != new,
+        Change::Times { .. } => false,
+    };
+    let by_the_dead = !site.is_own && site.pass == Pass::First && !site.are_set;
+    Ok(changes
+        && by_the_dead
+        && !mutant::on(Mutant::GivenForGood)
+        && look(site.os, fd, change)? == Value::New)
 }
 
 /// Takes away what a change has given to bytes that are not the validated ones.

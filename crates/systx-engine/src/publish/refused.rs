@@ -124,7 +124,10 @@ fn set_aside<O: Os>(site: &mut Site<'_, O>, n: usize, step: &Step, why: Conflict
                 Some(content) if !mutant::on(Mutant::RefusedContentsDropped) => {
                     keep_bytes(site, n, step, why, |os, fd| write_all(os, fd, content, 0))?
                 }
-                _ => site.report(step, None, why),
+                _ => {
+                    site.give_up(step);
+                    site.report(step, None, why);
+                }
             },
         },
         Act::Replace { before, .. } => match held(site)? {

@@ -77,8 +77,12 @@ pub(super) fn take_out<O: Os>(
     // The slot holds something foreign: it goes back where it was.
     let Some(dir) = dir else { return site.set_aside(step, ConflictCopyKind::SourceDirectoryGone) };
     match site.os.rename((site.slots, &slot), (&dir, &step.at.name), Rename::NoReplace) {
-        Ok(()) if matches!(why, Why::Move(_)) => site.report(step, None, ConflictCopyKind::NotMovedReplaced),
-        Ok(()) => {}
+        Ok(()) => {
+            site.give_up(step);
+            if matches!(why, Why::Move(_)) {
+                site.report(step, None, ConflictCopyKind::NotMovedReplaced);
+            }
+        }
         Err(Errno::EXIST | Errno::NOENT | Errno::STALE | Errno::NOTDIR | Errno::INVAL) => {
             return site.set_aside(step, ConflictCopyKind::ReplacedTwice)
         }

@@ -67,7 +67,7 @@ fn put_back<O: Os>(site: &mut Site<'_, O>, step: &Step, dir: &O::Fd, ours: &Hand
     let mut last_put = *ours;
     loop {
         // Identified before the exchange, which may bring out something newer.
-        let Some(theirs) = identify(site.os, site.slots, &slot)? else { return Ok(()) };
+        let Some(theirs) = identify(site.os, site.slots, &slot)? else { return site.meet_empty(step) };
         match site.os.rename((site.slots, &slot), (dir, &step.at.name), Rename::Exchange) {
             Ok(()) => {}
             // The outsider has removed the name since, so the object that was there has no place to go back to.

@@ -406,7 +406,9 @@ impl<'a, O: Os> Site<'a, O> {
                     return Ok(());
                 }
                 // A helper has done it, and noted it as we have.
-                Err(Errno::NOENT) if identify(self.os, self.slots, &slot)?.is_none() => return Ok(()),
+                Err(Errno::NOENT) if identify(self.os, self.slots, &slot)?.is_none() => {
+                    return self.meet_empty(step);
+                }
                 Err(Errno::EXIST) => {}
                 Err(e) => return Err(e),
             }

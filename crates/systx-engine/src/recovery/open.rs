@@ -7,9 +7,10 @@ use super::owner::finish_owner;
 use super::reboot::{after_reboot, can_be_decided};
 use crate::domain::layout::LOG_BASE;
 use crate::domain::on_disk::Began;
+use crate::domain::table::{LOOKS_AT_OWNERS, LOOK_AGAIN_NS};
 use crate::domain::{
     Area, Domain, InFlight, Location, Make, OpenError, Opened, Owned, Owners, PeerArea, Peers, SlotState,
-    Table,
+    Table, TableError,
 };
 use crate::log::Log;
 use crate::mutant::{self, Mutant};
@@ -199,9 +200,9 @@ impl<O: Os> Domain<O> {
         Ok(domain)
     }
 
-    /// Opens the table. One whose log has seen a sync fail or is younger than the table, or where a doubt
-    /// can end, is given up as soon as no process uses it, and one whose log was deleted at once: the recovery
-    /// that follows learns what the disk holds.
+    /// Opens the table. One whose log has seen a sync fail, was deleted, or is younger than the table, or
+    /// where a doubt can end, is given up as soon as no process uses it: the recovery that follows learns
+    /// what the disk holds. Without a log nothing can be done meanwhile.
     fn table(
         os: &O,
         area: &Area<O>,
@@ -231,7 +232,7 @@ impl<O: Os> Domain<O> {
             let useless = |log: Log<O>| log.lost().is_none() && (is_useless(log) || doubt_ends(table));
             log.map(|log| !is_needed(table) && useless(log)).map_err(OpenError::Log)
         };
-        // Those who use it can't commit any more, either.
+        // Those who use it can't commit any more, and let go of it.
         let is_gone = |table: &Table<O>| {
             let log = Log::open(os.clone(), &area.dir, table.mem().clone(), LOG_BASE, area.id);
             log.is_ok_and(|log| log.is_gone())
@@ -241,13 +242,19 @@ impl<O: Os> Domain<O> {
             Opened::Ready(table) if useless(&table)? => table,
             opened => return Ok(opened),
         };
-        // Byte 0: no process rebuilds it meanwhile.
-        if let Some(_byte) = owners.initialiser().map_err(OpenError::Owners)? {
-            if useless(&table)? && (!owners.anybody() || is_gone(&table)) {
-                table.condemn();
+        for _ in 0..LOOKS_AT_OWNERS {
+            // Byte 0: no process rebuilds it meanwhile.
+            if let Some(_byte) = owners.initialiser().map_err(OpenError::Owners)? {
+                if useless(&table)? && !owners.anybody() {
+                    table.condemn();
+                }
             }
+            if table.condemned() || !is_gone(&table) {
+                return open();
+            }
+            os.pause(LOOK_AGAIN_NS);
         }
-        open()
+        Err(OpenError::Table(TableError::InUse))
     }
 
     /// Finishes what the last owner of my index left, and takes its place.

@@ -48,11 +48,11 @@ fn what_a_checkpoint_covers_survives_a_power_loss() {
 fn a_checkpoint_during_a_commit_does_not_cover_it() {
     let (before, after) = undisturbed();
     let mut seen = [0; 2];
-    for seed in 0..120 {
+    for seed in 0..480 {
         let machine = machine(FsKind::Ext4);
         let (owner, other) = (machine.spawn("owner"), machine.spawn("other"));
         let (first, mut rng) = (machine.points(), fastrand::Rng::with_seed(seed));
-        let at = first + rng.u64(200..420);
+        let at = first + rng.u64(200..600);
         machine.set_hook(move |machine, info| {
             if info.global_point == at {
                 machine.power_loss(Crash::Random, &mut rng);

@@ -57,7 +57,8 @@ fn what_processes_make_by_themselves_is_there_with_the_commit_or_not_at_all() {
             seen[usize::from(is_there)] += 1;
             if let Ok(done) = done {
                 done.expect("commits");
-                assert!(is_there, "{kind:?}: a commit is lost");
+                // There names may be lost, whoever makes them (docs/limits.md).
+                assert!(is_there || kind == FsKind::Ext4NoJournal, "{kind:?}: a commit is lost");
                 break;
             }
         }

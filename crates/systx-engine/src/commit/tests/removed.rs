@@ -4,6 +4,7 @@ use super::late;
 use super::stuck::{change, make};
 use super::world::{copy, machine, open, public, AREA};
 use crate::objects::remove::remove_all;
+use crate::outcome::ConflictCopyKind;
 use crate::transaction::Caller;
 use systx_os::{FileType, FsKind, Open, Os, Rename, Result};
 use systx_sim::machine::{Machine, Plant, SimFd, SimOs};
@@ -47,6 +48,7 @@ fn an_area_that_is_removed_under_a_transaction_takes_no_commit() {
         assert!(parts.len() > 7, "no segment");
         for part in parts {
             let machine = copy(&world);
+            machine.advance_ns(1_000_000_000);
             let (os, outsider) = (machine.spawn("commits"), machine.outsider("tidies"));
             let domain = open(&os).unwrap();
             // What was committed is on the disk.
@@ -69,6 +71,7 @@ fn an_area_that_is_removed_under_a_transaction_takes_no_commit() {
             });
             assert!(ended.is_err(), "{kind:?}: commits without {part}: {ended:?}");
             assert_eq!(below_w(&machine), before, "{kind:?}: {part}");
+            assert!(make(&domain, b"again").is_err(), "{kind:?}: commits after all without {part}");
             // Opened anew, all goes on.
             drop(domain);
             let again = open(&os).unwrap_or_else(|e| panic!("{kind:?}: opened without {part}: {e}"));
@@ -129,4 +132,41 @@ fn what_is_removed_before_it_is_published_is_told() {
         }
         assert!(half > 0 && all > 0, "{kind:?}: {half} {all}");
     }
+}
+
+/// Steps that are given up leave their entries empty, too.
+#[test]
+fn what_others_move_away_is_not_told_as_removed() {
+    let plants = ["w/goes", "w/named", "w/theirs"].map(|path| (path, Plant::File(path.as_bytes())));
+    let world = late::world(FsKind::Ext4, &plants);
+    let ours = |t: &mut late::T, w| {
+        let named = late::found(t, w, b"named")?.0;
+        t.link(named, w, b"link")?;
+        t.rename(w, b"goes", w, b"there", Rename::NoReplace)
+    };
+    let mut reports = 0;
+    for (from, to) in [
+        (&b"theirs"[..], &b"goes"[..]),
+        (b"goes", b"elsewhere"),
+        (b"theirs", b"there"),
+        (b"theirs", b"named"),
+    ] {
+        let theirs = |os: &SimOs| -> late::Act {
+            let os = os.clone();
+            Box::new(move |_, _| {
+                let w = os.open(&os.root(0), b"w", Open::Directory);
+                w.is_ok_and(|w| os.rename((&w, from), (&w, to), Rename::Replace).is_ok())
+            })
+        };
+        for ran in late::beside(&world, ours, theirs) {
+            let copies = &ran.ended.conflict_copies;
+            assert!(
+                copies.iter().all(|copy| copy.what != ConflictCopyKind::StagedRemoved),
+                "{}: {copies:?}",
+                ran.at
+            );
+            reports += copies.len();
+        }
+    }
+    assert!(reports > 0, "nothing is given up");
 }

@@ -6,6 +6,7 @@ use crate::domain::shared_staging::{first_slot, SLOTS_MAX};
 use crate::domain::{Area, AreaError, Bounds, Domain, Location, Make, OpenError};
 use crate::facts::{Facts, Found, LowerDir};
 use crate::id::ObjectId;
+use crate::objects::slot_name;
 use crate::outcome::{CommitError, Committed, Durability, VerbError};
 use crate::plan::{Plan, Staged};
 use crate::publish::power::BytesHash;
@@ -265,9 +266,9 @@ pub(super) fn transact(os: &SimOs, kind: Kind, durability: Durability) -> Result
         );
         m.plan.staged = Staged { files: 4, others: 1 };
     } else if kind == Kind::Small {
-        let name = base.to_string();
-        m.file(name.as_bytes(), b"new contents")?;
-        let fd = os.open(&m.slots, name.as_bytes(), Open::Path).map_err(os_failed)?;
+        let name = slot_name(base);
+        m.file(&name, b"new contents")?;
+        let fd = os.open(&m.slots, &name, Open::Path).map_err(os_failed)?;
         let stat = os.stat(&fd).map_err(os_failed)?;
         let small = Small {
             handle: os.handle(&fd).map_err(os_failed)?,
