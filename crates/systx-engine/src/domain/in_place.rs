@@ -1,27 +1,20 @@
-//! Noticing that the area was moved, or it or something in it removed, under processes that use it: by hand, or by what tidies `/tmp`.
+//! Noticing that the area was moved, or it or something in it removed, under processes that use it: by hand, or by what
+//! tidies `/tmp`.
 //!
 //! Owns: which objects the area's names were when it was opened. Guarantees: a commit that begins behind such a removal
 //! changes nothing; it would stand in a log that nobody finds, and its staged objects could be gone. Does not: look below
 //! `tx`, nor notice a removal between the look and the commit point.
 
+use super::remembered::{Seen, SEEN};
 use super::Domain;
 use crate::mutant::{self, Mutant};
 use systx_os::{Errno, Os, Result, Stat, Timestamp};
 
 /// Objects of the area, beside `log`, that a commit relies on.
-const NAMES: [&[u8]; 4] = [b"table", b"owners", b"tx", b"aside"];
+const NAMES: [&[u8]; SEEN] = [b"table", b"owners", b"tx", b"aside"];
 
 /// A change time that is younger than this may be that of a later change, too: the clock of file systems ticks.
 const TICK_NS: i128 = 10_000_000;
-
-/// An answer, valid as long as neither the area nor its log has changed.
-#[derive(Default)]
-pub(crate) struct Seen {
-    /// Change times of the area and of `log`, if that is there.
-    changed: Option<(Timestamp, Option<Timestamp>)>,
-    /// Inode numbers of what this process uses.
-    names: [u64; NAMES.len()],
-}
 
 impl<O: Os> Domain<O> {
     /// Notes what this process uses, when it has opened it.

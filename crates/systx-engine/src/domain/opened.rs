@@ -8,10 +8,9 @@
 
 use super::decisions::{self, Kept};
 use super::exact::KnownRecords;
-use super::in_place::Seen;
 use super::owners::{Claim, Owners, OwnersError};
 use super::records::Shown;
-use super::remembered::{Most, Remembered};
+use super::remembered::{Most, Remembered, Seen};
 use super::shared_staging::SharedStaging;
 use super::slots::SlotState;
 use super::table::Table;

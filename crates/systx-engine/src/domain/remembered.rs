@@ -9,6 +9,18 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use systx_os::{Handle, Os, Result, Stat, Timestamp};
 
+/// Objects of the area that a process looks at again.
+pub(crate) const SEEN: usize = 4;
+
+/// The area when it was last looked at: an answer, valid as long as neither it nor its log has changed.
+#[derive(Default)]
+pub(crate) struct Seen {
+    /// Change times of the area and of `log`, if that is there.
+    pub changed: Option<(Timestamp, Option<Timestamp>)>,
+    /// Inode numbers of what this process uses.
+    pub names: [u64; SEEN],
+}
+
 /// Most names, and most directories that are kept open: for a process with one transaction, none.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Most {

@@ -8,11 +8,13 @@ use crate::mutant::{self, Mutant};
 use crate::objects::{current_names, current_xattr, past_leases};
 use crate::outcome::ConflictKind;
 use crate::paths::join;
-use crate::workset::data::CHUNK_BYTES;
 use std::collections::HashMap;
 use std::sync::Arc;
 use systx_os::{Dirent, Errno, Handle, Open, Os, Result, Sight, Stat};
 use xxhash_rust::xxh3::Xxh3;
+
+/// Bytes that are compared at a time.
+const CHUNK_BYTES: usize = 256 * 1024;
 
 /// Files that are open already, by identity.
 pub(crate) type OpenFiles<O> = HashMap<Handle, Arc<<O as Os>::Fd>>;
