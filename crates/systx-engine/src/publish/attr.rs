@@ -107,9 +107,8 @@ impl<'a, O: Os> Power<'_, 'a, O> {
     }
 }
 
-/// Returns true if a dead process may have made a change that gives power, and not looked for who got the file open then.
-/// Not behind
-/// the mark, which it made later; nor in a redo: what was open is no longer, and the bytes may be later ones.
+/// Returns true if a dead process may have made a change that gives power, and died before it looked for others that got
+/// the file open. With the mark it has looked. In a redo nothing is open from then, and the bytes may be later ones.
 fn may_be_given<O: Os>(site: &Site<'_, O>, fd: &O::Fd, change: &Change) -> Result<bool> {
     let changes = match change {
         Change::Mode { old, new } => old != new,
