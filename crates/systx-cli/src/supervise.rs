@@ -65,6 +65,7 @@ fn wait(child: &Child, signals: &Signals, terminal: Option<&Terminal>, ends: End
         if talk {
             match child.news() {
                 Some(News::Stopped) => stop(child, terminal),
+                Some(News::Continued) => {}
                 Some(News::Ended(ended)) => return Over::Ended(ended),
                 Some(news) => return Over::NotStarted(news),
                 None => return Over::Lost,
@@ -86,14 +87,16 @@ fn forward(child: &Child, signals: &Signals) {
     }
 }
 
-/// Stops as the command did, so that our shell notices; when continued, continues it.
+/// Stops as the command did, so that our shell notices; when continued, continues it. Whoever continues the command alone
+/// continues us.
 fn stop(child: &Child, terminal: Option<&Terminal>) {
     let holder = terminal.and_then(Terminal::holder);
-    process::stop_self();
-    if let (Some(terminal), Some(holder)) = (terminal, holder) {
-        if terminal.holder() != Some(holder) {
-            terminal.give(holder);
-        }
+    let goes_on = child.stop_with_it();
+    // A shell that puts us into the foreground means the command.
+    if let (Some(terminal), Some(holder)) = (terminal.filter(|terminal| terminal.is_ours()), holder) {
+        terminal.give(holder);
     }
-    child.resume();
+    if goes_on {
+        child.resume();
+    }
 }

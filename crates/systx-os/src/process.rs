@@ -296,7 +296,7 @@ pub fn lives(pid: u32) -> bool {
 }
 
 /// Stops this process, as ^Z does; returns when it is continued.
-pub fn stop_self() {
+pub(crate) fn stop_self() {
     // Nothing can be done about a failure, and none is possible for a signal to oneself.
     let _ = rustix::process::kill_process(rustix::process::getpid(), Signal::STOP);
 }
@@ -355,6 +355,11 @@ impl Terminal {
         let tty = rustix::io::fcntl_dupfd_cloexec(tty, 3).ok()?;
         let settings = rustix::termios::tcgetattr(&tty).ok();
         Some(Terminal { tty, ours, settings })
+    }
+
+    /// Returns true if our own process group is in the foreground.
+    pub fn is_ours(&self) -> bool {
+        self.holder() == Some(self.ours)
     }
 
     /// Returns the process group in the foreground.

@@ -231,7 +231,10 @@ fn a_stop_is_told_and_can_be_undone(dir: &Path) {
     let mut child = start(command(&["sh", "-c", "kill -STOP $$; exit 4"], dir));
     assert_eq!(child.news(), Some(News::Stopped));
     child.resume();
-    assert_eq!(child.news(), Some(News::Ended(Ended::Exited(4))));
+    // One that ends at once may not be seen to go on.
+    let next = child.news();
+    let end = if next == Some(News::Continued) { child.news() } else { next };
+    assert_eq!(end, Some(News::Ended(Ended::Exited(4))));
     child.reap();
 }
 

@@ -44,7 +44,7 @@ pub fn not_started(command: &[OsString], news: News) -> Ending {
                 .hint("`systx list` shows whether it is still open"),
         ),
         News::NotFinished => Ending::Failed("a subtransaction that was cut off could not be finished".into()),
-        News::Stopped | News::Ended(_) | News::Ready | News::Finished => Ending::Failed(
+        News::Stopped | News::Continued | News::Ended(_) | News::Ready | News::Finished => Ending::Failed(
             "pid 1 of the command ended too early; run again, it was killed from outside".into(),
         ),
     }

@@ -1,9 +1,10 @@
 //! systx, or the command, killed or stopped.
 
 use super::machine::picture::picture;
-use super::machine::processes::{children, Held, Stopped, Tell};
+use super::machine::processes::{children, comm, Held, Stopped, Tell};
 use super::machine::{code, err, have, must, out, rounds, run};
 use rustix::process::Signal;
+use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
@@ -17,6 +18,7 @@ pub const ALL: &[(&str, Case)] = &[
         "systx_killed_before_any_answer_does_not_wait_for_it",
         systx_killed_before_any_answer_does_not_wait_for_it,
     ),
+    ("a_command_that_is_stopped_and_continued_alone_goes_on", a_command_that_is_continued_alone_goes_on),
     ("a_stop_in_mid_commit_delays_and_breaks_nothing", a_stop_in_mid_commit_delays_and_breaks_nothing),
     (
         "who_stops_between_two_steps_holds_up_only_what_it_changes",
@@ -47,6 +49,37 @@ fn a_killed_view_server_ends_the_command(dir: &Path) {
     family.iter().for_each(Held::gone);
     assert_eq!(picture(&w.served), before);
     w.works();
+}
+
+/// As cpulimit(1) does, which knows of no job.
+fn a_command_that_is_continued_alone_goes_on(dir: &Path) {
+    let Some(w) = world(dir, 64) else { return };
+    let mut tell = Tell::new(dir);
+    let wait = dir.join("wait");
+    must(Command::new("mkfifo").arg(&wait));
+    let mut command = run(&w.served, &[], &["sh", "-c", FOREVER]);
+    // With a parent in another group it is a job.
+    let mut child = command.env("TELL", &tell.path).env("WAIT", &wait).process_group(0).spawn().unwrap();
+    assert!(tell.wait(&child));
+    let systx = Held::new(child.id()).unwrap();
+    let shell =
+        children(child.id()).iter().flat_map(|one| children(one.pid)).find(|one| comm(one.pid) == "sh");
+    let shell = shell.expect("the command is a child of pid 1");
+    shell.signal(Signal::STOP);
+    while state(child.id()) != 'T' {
+        std::thread::yield_now();
+    }
+    shell.signal(Signal::CONT);
+    std::fs::write(&wait, "\n").unwrap();
+    assert!(systx.gone_within(60), "{}", state(child.id()));
+    assert!(child.wait().unwrap().success());
+    assert_eq!(std::fs::read_to_string(w.served.join("d/new")).unwrap(), "new\n");
+}
+
+/// As ps(1) shows it.
+fn state(pid: u32) -> char {
+    let text = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
+    text[text.rfind(')').unwrap()..].chars().nth(2).unwrap()
 }
 
 fn systx_killed_at_its_start_leaves_no_process(dir: &Path) {

@@ -11,7 +11,7 @@ use super::root::{Root, Stage};
 use super::watch::{self, Network, Watch};
 use super::{clone3, close_all_but, exit_now, require_one_thread, Side};
 use crate::fuse::EventFd;
-use crate::process::{last_errno, set_of, Ended, Signals};
+use crate::process::{self, last_errno, set_of, Ended, Signals};
 use crate::types::Result;
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd, RawFd};
@@ -76,6 +76,8 @@ pub enum News {
     Finished,
     /// The command was stopped by a signal.
     Stopped,
+    /// It was continued.
+    Continued,
     /// The command ended; pid 1 is on its way out.
     Ended(Ended),
 }
@@ -108,6 +110,11 @@ const FINISH: i32 = 255;
 /// Ask all others to end. No signal has this number.
 const HANG_UP: i32 = 254;
 
+/// As on every architecture that we run on; libc has it for some C libraries only.
+const F_SETSIG: libc::c_int = 10;
+
+const NOW: Timespec = Timespec { tv_sec: 0, tv_nsec: 0 };
+
 /// Far beyond what killing takes.
 const SILENCE_LIMIT: Timespec = Timespec { tv_sec: 1, tv_nsec: 0 };
 
@@ -128,6 +135,7 @@ impl Message {
     pub(super) const NOT_WATCHED: u32 = 10;
     const NOT_FINISHED: u32 = 11;
     const FINISHED: u32 = 12;
+    const CONTINUED: u32 = 13;
     /// And from here on: the step with index kind - STEP_FAILED.
     const STEP_FAILED: u32 = 1000;
 
@@ -196,6 +204,7 @@ impl Child {
             Message::NOT_FINISHED => News::NotFinished,
             Message::FINISHED => News::Finished,
             Message::STOPPED => News::Stopped,
+            Message::CONTINUED => News::Continued,
             Message::EXITED => News::Ended(Ended::Exited(value as u8)),
             Message::SIGNALED => News::Ended(Ended::Signaled(value as u8)),
             step => {
@@ -210,6 +219,30 @@ impl Child {
     pub fn signal(&self, signal: i32) {
         // It may have ended: then no process gets it.
         let _ = rustix::io::write(&self.talk, &[signal as u8]);
+    }
+
+    /// Stops this process, as ^Z does, until it is continued, or the command is by somebody who knows only of that. Returns
+    /// true if the command is to be continued, too.
+    pub fn stop_with_it(&self) -> bool {
+        let talk = self.talk.as_raw_fd();
+        // A stopped process reads no message: while this one is, the next one comes as the signal that continues it.
+        // SAFETY: fcntl(2) with these commands takes and returns numbers; the descriptor is ours.
+        let flags = unsafe {
+            libc::fcntl(talk, libc::F_SETOWN, libc::getpid());
+            libc::fcntl(talk, F_SETSIG, libc::SIGCONT);
+            libc::fcntl(talk, libc::F_GETFL)
+        };
+        // SAFETY: as above.
+        let set = |flags: i32| unsafe { libc::fcntl(talk, libc::F_SETFL, flags) };
+        set(flags | libc::O_ASYNC);
+        let is_told =
+            || rustix::event::poll(&mut [PollFd::new(&self.talk, PollFlags::IN)], Some(&NOW)) != Ok(0);
+        if !is_told() {
+            process::stop_self();
+        }
+        set(flags);
+        // Who has continued the command may stop it again, which is not for us to undo.
+        !is_told()
     }
 
     /// Continues the command after a stop.
@@ -469,7 +502,8 @@ fn reap_children(talk: &OwnedFd, command: Option<libc::pid_t>, role: Role<'_>) {
     loop {
         let mut status = 0;
         // SAFETY: `status` is a valid place for an int.
-        let pid = unsafe { libc::waitpid(-1, &mut status, libc::WNOHANG | libc::WUNTRACED) };
+        let pid =
+            unsafe { libc::waitpid(-1, &mut status, libc::WNOHANG | libc::WUNTRACED | libc::WCONTINUED) };
         if pid <= 0 {
             return;
         }
@@ -478,6 +512,8 @@ fn reap_children(talk: &OwnedFd, command: Option<libc::pid_t>, role: Role<'_>) {
         }
         if libc::WIFSTOPPED(status) {
             Message(Message::STOPPED, libc::WSTOPSIG(status)).send(talk);
+        } else if libc::WIFCONTINUED(status) {
+            Message(Message::CONTINUED, 0).send(talk);
         } else {
             let message = if libc::WIFEXITED(status) {
                 Message(Message::EXITED, libc::WEXITSTATUS(status))
