@@ -25,6 +25,7 @@ use systx_engine::id::TxId;
 use systx_engine::outcome::{Options, VerbError};
 use systx_engine::transaction::Transaction;
 use systx_engine::undo::area::{ImageError, OpenImage, IMAGES_MAX};
+use systx_engine::undo::Looked;
 use systx_os::process::Signals;
 use systx_os::sandbox::helper::{self, Helper};
 use systx_os::{Errno, Linux};
@@ -183,11 +184,16 @@ fn taken_back(
     let options = Options { command, ..life::options(promise, &[]) };
     let mut tx = life::begin(&domains, options, notices)?;
     let ready = put_back(&mut tx, args.id, &domains, &images)
-        .and_then(|()| diff::before_commit(&args.changes, args.voice(), &mut tx, 0));
+        .and_then(|put| diff::before_commit(&args.changes, args.voice(), &mut tx, 0).map(|_| put));
     // A process that is killed before has undone nothing, and its helper process cleans up.
     let _held = Signals::hold().map_err(failed("holding signals"))?;
+    let ready = ready.and_then(|put| {
+        let mut put = images.iter().zip(&put).enumerate();
+        put.try_for_each(|(mount, (open, looked))| tx.note_made_again(mount, &open.image, looked))
+            .map_err(not_put_back)
+    });
     let ending = match ready {
-        Ok(_) => {
+        Ok(()) => {
             let _progress = Progress::begin(args.voice());
             life::commit(IfItFails::Goes, tx, args.undoable, |done| Ending::Committed(done, 0)).0
         }
@@ -210,7 +216,7 @@ fn put_back(
     id: u64,
     domains: &[Arc<Domain<Linux>>],
     images: &[OpenImage<Linux>],
-) -> Result<(), Ending> {
+) -> Result<Vec<Looked>, Ending> {
     let mut all = Vec::with_capacity(images.len());
     for (mount, open) in images.iter().enumerate() {
         all.push(tx.look_at_image(mount, &open.image).map_err(not_looked)?);
@@ -224,7 +230,7 @@ fn put_back(
         }
     }
     if all.iter().all(|looked| looked.differs.is_empty()) {
-        return Ok(());
+        return Ok(all);
     }
     let parts: Vec<_> =
         domains.iter().zip(images).zip(all.into_iter().map(|looked| looked.differs)).collect();

@@ -13,10 +13,10 @@ pub const ALL: &[(&str, Case)] = &[
     ("inside_of_a_transaction_nothing_is_undone_or_kept", inside_of_a_transaction_nothing_is_undone),
 ];
 
-const SETUP: &str = "mkdir d; echo gone > d/gone; echo file > file; echo attrs > attrs; seq 100000 > large; ln -s a link; mkdir dir";
+const SETUP: &str = "mkdir d; echo gone > d/gone; echo file > file; echo attrs > attrs; seq 100000 > large; ln -s a link; mkdir dir was was2; echo w > was/w";
 const CHANGES: &str =
     "rm d/gone; echo more >> file; chmod 600 attrs; printf X | dd of=large bs=1 seek=300000 conv=notrunc; \
-    ln -sfn b link; mkdir new; echo n > new/n; chmod 700 dir";
+    ln -sfn b link; mkdir new; echo n > new/n; chmod 700 dir; mv was now; mkdir lock; mkfifo fifo";
 
 /// Change that is made outside, the path that the report names, and the reason it gives.
 const LATER: &[(&str, &str, &str)] = &[
@@ -42,6 +42,15 @@ const LATER: &[(&str, &str, &str)] = &[
     ("rm -r new", "new", "it is gone"),
     ("chmod 711 new", "new", "its mode has changed"),
     ("chmod 711 dir", "dir", "its mode has changed"),
+    // Another one of the same looks.
+    ("mv dir away; mkdir -m 700 dir; echo m > dir/mine", "dir", "it has been replaced"),
+    ("mv now bak; mkdir now; echo m > now/mine", "now", "it has been replaced"),
+    ("rm -r now; mkdir now", "now", "it has been replaced"),
+    ("cp -p attrs other; chown 5 other; mv other attrs; chown 0 attrs", "attrs", "it has been replaced"),
+    ("rmdir lock; mkdir lock", "lock", "it has been replaced"),
+    ("rm fifo; mkfifo fifo", "fifo", "it has been replaced"),
+    ("mv d x; mkdir d", "d", "it has been replaced"),
+    ("mv d x; mv was2 d", "d", "it has been replaced"),
 ];
 
 fn a_program_outside_is_named(dir: &Path) {
@@ -155,7 +164,7 @@ fn damaged_bytes_are_not_put_back(dir: &Path) {
         std::fs::write(kept.join(file), &wrong).unwrap();
         let output = undo(id, &[]);
         assert_eq!(code(&output), 125, "{file}: {}", err(&output));
-        let words = if at == 8 { "has version 0" } else { "is damaged" };
+        let words = if at == 8 { "has version 3" } else { "is damaged" };
         assert!(err(&output).contains(words), "{file} {at}: {}", err(&output));
         std::fs::write(kept.join(file), &whole[..whole.len() - 1]).unwrap();
         assert_eq!(code(&undo(id, &[])), 125, "{file}");

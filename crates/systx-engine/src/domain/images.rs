@@ -24,10 +24,22 @@ pub(crate) fn parse(name: &[u8]) -> Option<(TxId, bool)> {
     Some((TxId(id), pending))
 }
 
+/// The name of what an undo notes.
+pub(crate) fn again_name(id: TxId) -> Vec<u8> {
+    format!("{id}=").into_bytes()
+}
+
+/// The number in such a name.
+pub(crate) fn parse_again(name: &[u8]) -> Option<TxId> {
+    let (id, pending) = parse(name.strip_suffix(b"=")?)?;
+    (!pending).then_some(id)
+}
+
 /// Numbers of everything that is kept.
 pub(crate) fn numbers<O: Os>(os: &O, area: &O::Fd) -> Result<Vec<TxId>> {
     let Some(dir) = os.open_if_there(area, DIR, Open::Directory)? else { return Ok(Vec::new()) };
-    Ok(os.read_dir(&dir)?.iter().filter_map(|entry| parse(&entry.name)).map(|(id, _)| id).collect())
+    let number = |name| parse(name).map(|(id, _)| id).or_else(|| parse_again(name));
+    Ok(os.read_dir(&dir)?.iter().filter_map(|entry| number(&entry.name)).collect())
 }
 
 #[cfg(test)]
@@ -38,8 +50,12 @@ mod tests {
     fn names_are_numbers_and_nothing_else() {
         assert_eq!(parse(b"12"), Some((TxId(12), false)));
         assert_eq!(parse(b"12~"), Some((TxId(12), true)));
-        for wrong in [&b""[..], b"~", b"012", b"+1", b"12~~", b"a", b"1.2", b"\xff"] {
+        assert_eq!(parse_again(b"12="), Some(TxId(12)));
+        for wrong in [&b""[..], b"~", b"012", b"+1", b"12~~", b"a", b"1.2", b"12=", b"\xff"] {
             assert_eq!(parse(wrong), None, "{wrong:?}");
+        }
+        for wrong in [&b"="[..], b"12", b"12~=", b"12==", b"012="] {
+            assert_eq!(parse_again(wrong), None, "{wrong:?}");
         }
     }
 }

@@ -3,6 +3,7 @@
 //! ```text
 //! undo/<id>~/   contents, manifest     of a transaction that is about to commit, or was when its process died
 //! undo/<id>/    contents, manifest     of one that has committed
+//! undo/<id>=                           of an undo: super::again
 //! ```
 //!
 //! Owns: these names. Guarantees: whatever is called `<id>` belongs to a commit: it gets that name from the
@@ -11,6 +12,7 @@
 //! right after its commit, it can't be undone. Numbers of kept images are not given out again after a reboot.
 //! Does not: write images.
 
+use super::again;
 use super::image::{Image, Unreadable};
 use crate::bytes::read_up_to;
 use crate::domain::history::Past;
@@ -181,10 +183,13 @@ impl<O: Os> Domain<O> {
 
     /// Removes the image of a committed transaction, which can't be undone any more.
     pub fn remove_image(&self, id: TxId) -> Result<()> {
-        match self.undo_dir()? {
-            Some(undo) => remove(&self.os, &undo, id.to_string().as_bytes()),
-            None => Ok(()),
+        let Some(undo) = self.undo_dir()? else { return Ok(()) };
+        remove(&self.os, &undo, id.to_string().as_bytes())?;
+        let entries = self.os.read_dir(&undo)?;
+        if entries.iter().all(|entry| parse(&entry.name).is_none()) {
+            again::remove_all(&self.os, &undo)?;
         }
+        Ok(())
     }
 
     /// Removes all images but those of the last `keep` commits, and never that of `new`, whatever the clock

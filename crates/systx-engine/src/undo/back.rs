@@ -7,6 +7,7 @@
 //! of renames is a problem. Guarantees: nothing is replaced: a name that is to come back has to be free. Does
 //! not: look whether what goes is as it was left ([`super::look`]).
 
+use super::again;
 use super::image::{Image, Name, State, Thing};
 use super::look::{split, Looked};
 use crate::bytes::read_up_to;
@@ -70,6 +71,27 @@ impl<O: Os> Transaction<O> {
             give_times(self, &mut back)?;
         }
         Ok(back.looked)
+    }
+}
+
+impl<O: Os> Transaction<O> {
+    /// Notes what this transaction has made again of an image on a mount. To be called when it is about to commit.
+    ///
+    /// # Errors
+    ///
+    /// Of the file system, if there is no room for instance; `FBIG`: more than anybody would read.
+    pub fn note_made_again(&mut self, mount: usize, image: &Image, looked: &Looked) -> Verb<()> {
+        let mut pairs = Vec::new();
+        for (thing, node) in image.things.iter().zip(&looked.nodes) {
+            let (Some(then), Some(node), None) = (thing.handle, node, &thing.after) else { continue };
+            let spot = self.workset.spot(self.workset.ix(*node))?;
+            let stat = self.workset.os().stat_at(&spot.dir, &spot.name)?;
+            pairs.push((then, (stat.ino, self.workset.os().handle_at(&spot.dir, &spot.name)?)));
+        }
+        if !pairs.is_empty() {
+            again::write(&self.workset.mounts()[mount], self.workset.ids()[mount], &pairs)?;
+        }
+        Ok(())
     }
 }
 

@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use systx_os::{FileType, Handle, Timestamp};
 
 /// Version of the encoding; another one is refused.
-pub const IMAGE_VERSION: u32 = 1;
+pub const IMAGE_VERSION: u32 = 2;
 const MAGIC: &[u8; 8] = b"SYSTXUND";
 
 /// The state that a transaction found and left on one file system.
@@ -32,6 +32,17 @@ pub struct Image {
     pub before: Vec<Name>,
     /// Names as it left them.
     pub after: Vec<Name>,
+    /// The directories of all names that changed, as far as they were there before and are there afterwards.
+    pub dirs: Vec<Dir>,
+}
+
+/// A directory in which names changed.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Dir {
+    /// Where it was left, from the root of the mount.
+    pub path: Vec<u8>,
+    /// Identity.
+    pub handle: Handle,
 }
 
 /// A name, from the root of the mount, and what it names.
@@ -50,7 +61,7 @@ pub struct Thing {
     pub kind: FileType,
     /// Inode number, if it was there before.
     pub ino: u64,
-    /// Identity then: inode numbers are given out again.
+    /// Identity, of one that was there before, or that nothing else tells from others: inode numbers are given out again.
     pub handle: Option<Handle>,
     /// State before; `None`: the transaction made it.
     pub before: Option<State>,
@@ -58,8 +69,6 @@ pub struct Thing {
     pub after: Option<State>,
     /// Names that it has afterwards, as far as the transaction knew them.
     pub known: Vec<Vec<u8>>,
-    /// Of a file of which only names went: digest of all that it was left with.
-    pub whole: Option<u128>,
     /// Bytes that differ.
     pub bytes: Vec<Range>,
     /// Access time was set.
@@ -158,7 +167,8 @@ impl Image {
         }
         let image: Image = postcard::from_bytes(body).map_err(|_| damaged)?;
         let sound = |name: &Name| (name.thing as usize) < image.things.len() && is_path(&name.path);
-        let mut known = image.things.iter().flat_map(|thing| &thing.known);
+        let dirs = image.dirs.iter().map(|dir| &dir.path);
+        let mut known = image.things.iter().flat_map(|thing| &thing.known).chain(dirs);
         if image.before.iter().chain(&image.after).all(sound) && known.all(|path| is_path(path)) {
             Ok(image)
         } else {
@@ -180,7 +190,17 @@ fn is_name(name: &[u8]) -> bool {
     !name.is_empty() && name != b"." && name != b".." && !name.contains(&0)
 }
 
+/// Returns true if nothing that is compared tells one object of a type from another one, which has been put in its place.
+pub(super) fn looks_like_others(kind: FileType) -> bool {
+    !matches!(kind, FileType::File | FileType::Symlink)
+}
+
 impl Thing {
+    /// Identity tells whether it is what it was. All bytes of a file that the transaction made are compared.
+    pub fn is_known_by_identity(&self) -> bool {
+        self.before.is_some() || looks_like_others(self.kind)
+    }
+
     /// It was there before and is there afterwards.
     pub fn stays(&self) -> bool {
         self.before.is_some() && self.after.is_some()
@@ -199,7 +219,6 @@ mod tests {
             before: None,
             after: None,
             known: vec![known.to_vec()],
-            whole: None,
             bytes: Vec::new(),
             atime_set: false,
             mtime_set: false,
@@ -213,6 +232,7 @@ mod tests {
             things: vec![file],
             before: vec![Name { path: path.to_vec(), thing }],
             after: Vec::new(),
+            dirs: vec![Dir { path: known.to_vec(), handle: Handle::new(1, b"d").unwrap() }],
         }
     }
 

@@ -7,7 +7,7 @@
 
 use super::area;
 use super::area::{CONTENTS, MANIFEST, MANIFEST_BYTES_MAX};
-use super::image::{Image, Name, Range, State, Thing};
+use super::image::{looks_like_others, Dir, Image, Name, Range, State, Thing};
 use crate::bytes::write_all;
 use crate::diff::bytes::Bytes;
 use crate::diff::pairs::{Named, Pair};
@@ -23,7 +23,7 @@ use crate::workset::attributes::none_if_unsupported;
 use crate::workset::data::CHUNK_BYTES;
 use crate::workset::node::{node_of, Ix};
 use crate::workset::Workset;
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::sync::Arc;
 use systx_os::{Errno, FileType, Open, Os, Rename, Seek};
 use xxhash_rust::xxh3::Xxh3;
@@ -206,10 +206,10 @@ fn keep_of<O: Os>(
     let dir = os.open(&undo, &name, Open::Directory)?;
     let mut contents = Contents { os: &os, dir: &dir, fd: None, end: 0 };
     let mut things = Vec::with_capacity(draft.order.len());
-    let named: HashSet<u32> = draft.after.iter().map(|name| name.thing).collect();
-    for (ix, n) in draft.order.into_iter().zip(0..) {
-        things.push(thing(t, &draft.diff, ix, named.contains(&n), &mut contents)?);
+    for ix in draft.order {
+        things.push(thing(t, &draft.diff, ix, &mut contents)?);
     }
+    let dirs = directories(t, &draft.diff);
     let image = Image {
         tx: id,
         at: os.now().sec,
@@ -219,6 +219,7 @@ fn keep_of<O: Os>(
         things,
         before: draft.before,
         after: draft.after,
+        dirs,
     };
     let bytes = image.encode(MANIFEST_BYTES_MAX).ok_or(Errno::FBIG)?;
     let manifest = os.create(&dir, MANIFEST, 0o600)?;
@@ -231,25 +232,28 @@ fn keep_of<O: Os>(
     Ok(())
 }
 
-/// An object, and whether the image has a name that it is left with.
-fn thing<O: Os>(
-    t: &mut Transaction<O>,
-    diff: &Diff,
-    ix: Ix,
-    named_after: bool,
-    contents: &mut Contents<'_, O>,
-) -> Verb<Thing> {
+/// The directories in which names change, but for those that come or go with them.
+fn directories<O: Os>(t: &Transaction<O>, diff: &Diff) -> Vec<Dir> {
+    let mut dirs = Vec::new();
+    for ix in diff.names.chunk_by(|a, b| a.dir == b.dir).map(|names| names[0].dir) {
+        let lower = t.workset.object(ix).lower.as_ref().filter(|_| !t.workset.is_gone(ix));
+        dirs.extend(lower.map(|lower| Dir { path: t.workset.path(ix), handle: lower.handle }));
+    }
+    dirs
+}
+
+/// An object.
+fn thing<O: Os>(t: &mut Transaction<O>, diff: &Diff, ix: Ix, contents: &mut Contents<'_, O>) -> Verb<Thing> {
     let gone = t.workset.is_gone(ix);
     let before = state_before(t, ix)?;
     let after = (!gone).then(|| state_after(t, ix)).transpose()?;
     let object = t.workset.object(ix);
     let (kind, is_dir) = (object.kind, object.dir.is_some());
     let lower = object.lower.as_ref();
-    let (ino, handle) = lower.map_or((0, None), |lower| (lower.stat.ino, Some(lower.handle)));
+    let (ino, mut handle) = lower.map_or((0, None), |lower| (lower.stat.ino, Some(lower.handle)));
     let named = before.is_some() && after.is_some() && !is_dir;
     let known = object.names.iter().filter(|_| named);
     let known: Vec<_> = known.map(|(dir, name)| join(&t.workset.path(*dir), name)).collect();
-    let elsewhere = named && !named_after && kind == FileType::File;
     let sizes = (before.as_ref().map_or(0, |b| b.size), after.as_ref().map_or(0, |a| a.size));
     let diff = diff.object(ix);
     let ranges = match diff.map(|diff| &diff.bytes) {
@@ -262,9 +266,10 @@ fn thing<O: Os>(
     for changed in ranges {
         bytes.push(range(t, ix, changed, sizes, contents)?);
     }
-    // By its inode it is known as long as it is the same object, by this if an undo has made it again.
-    let whole =
-        after.as_ref().filter(|_| elsewhere).map(|after| digest_whole(t, ix, after.size)).transpose()?;
+    if handle.is_none() && !gone && looks_like_others(kind) {
+        let spot = t.workset.spot(ix)?;
+        handle = Some(t.workset.os().handle_at(&spot.dir, &spot.name)?);
+    }
     Ok(Thing {
         kind,
         ino,
@@ -272,7 +277,6 @@ fn thing<O: Os>(
         before,
         after,
         known,
-        whole,
         bytes,
         atime_set: diff.and_then(|diff| diff.atime).is_some_and(|atime| atime.differs()),
         mtime_set: is_dir && diff.and_then(|diff| diff.mtime).is_some_and(|mtime| mtime.differs()),
@@ -364,13 +368,6 @@ fn range<O: Os>(
         digest_bytes(t, ix, (start, end.min(after)), &mut buf, &mut left)?;
     }
     Ok(Range { start, end, pieces, before: digest.digest128(), after: left.digest128() })
-}
-
-/// Digest of all bytes of a file.
-pub(super) fn digest_whole<O: Os>(t: &mut Transaction<O>, ix: Ix, size: u64) -> Verb<u128> {
-    let (mut buf, mut digest) = (vec![0; CHUNK_BYTES], Xxh3::new());
-    digest_bytes(t, ix, (0, size), &mut buf, &mut digest)?;
-    Ok(digest.digest128())
 }
 
 /// Adds bytes of a node to a digest.

@@ -4,18 +4,20 @@
 //! its commit is a conflict. Does not: look at objects that the commit did not change: other names in its
 //! directories, the contents of a directory that it renamed.
 
+use super::again::Again;
 use super::image::{Image, Name, State, Thing};
 use crate::outcome::{Verb, VerbError};
 use crate::transaction::Transaction;
 use crate::types::Node;
 use crate::undo::keep::digest_bytes;
-use crate::undo::keep::digest_whole;
 use crate::undo::keep::state_after;
 use crate::workset::data::CHUNK_BYTES;
 use crate::workset::node::Ix;
-use std::collections::{HashMap, HashSet, VecDeque};
-use systx_os::{Dirent, Errno, FileType, Open, Os, Stat};
+use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
+use systx_os::{Dirent, Errno, FileType, Handle, Open, Os};
 use xxhash_rust::xxh3::Xxh3;
+
+const REPLACED: &str = "it has been replaced";
 
 /// Something that stands in the way of an undo.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -80,7 +82,16 @@ impl<O: Os> Transaction<O> {
             let place = look_at_name(self, image, name, &mut walked, &mut looked)?;
             looked.places.push(place);
         }
-        find_the_rest(self, mount, image, &mut walked, &mut looked)?;
+        let again = Again::on(&self.workset.mounts()[mount]);
+        find_the_rest(self, mount, image, &again, (&mut walked, &mut looked))?;
+        for dir in &image.dirs {
+            let Some(now) = walk(self, &dir.path, &mut walked)?.map(|node| self.workset.ix(node)) else {
+                continue;
+            };
+            if self.workset.object(now).dir.is_some() && !is_the_same(self, now, Some(dir.handle), &again)? {
+                looked.differs(&dir.path, REPLACED);
+            }
+        }
         let mut firsts: HashMap<u32, &[u8]> = HashMap::new();
         for name in image.after.iter().chain(&image.before) {
             firsts.entry(name.thing).or_insert(&name.path);
@@ -88,7 +99,10 @@ impl<O: Os> Transaction<O> {
         for (n, thing) in image.things.iter().enumerate() {
             let (Some(node), Some(after)) = (looked.nodes[n], &thing.after) else { continue };
             let path = firsts.get(&(n as u32)).copied().unwrap_or_default();
-            if let Some(what) = how_it_differs(self, self.workset.ix(node), thing, after)? {
+            let ix = self.workset.ix(node);
+            if thing.is_known_by_identity() && !is_the_same(self, ix, thing.handle, &again)? {
+                looked.differs(path, REPLACED);
+            } else if let Some(what) = how_it_differs(self, ix, thing, after)? {
                 looked.differs(path, what);
             }
         }
@@ -129,109 +143,55 @@ fn find_the_rest<O: Os>(
     t: &mut Transaction<O>,
     mount: usize,
     image: &Image,
-    walked: &mut Walked,
-    looked: &mut Looked,
+    again: &Again<O>,
+    (walked, looked): (&mut Walked, &mut Looked),
 ) -> Verb<()> {
-    let mut missing: HashMap<u64, (u32, &[u8])> = HashMap::new();
+    let mut missing: BTreeMap<u32, &[u8]> = BTreeMap::new();
+    let mut inodes: HashMap<u64, Vec<(u32, Handle)>> = HashMap::new();
     let named: HashSet<u32> = image.after.iter().map(|name| name.thing).collect();
     for name in &image.before {
         let thing = image.thing(name);
-        let n = name.thing as usize;
-        if looked.nodes[n].is_some() || !thing.stays() || named.contains(&name.thing) {
+        if looked.nodes[name.thing as usize].is_some() || !thing.stays() || named.contains(&name.thing) {
             continue;
         }
         for path in &thing.known {
             let Some(node) = walk(t, path, walked)? else { continue };
-            if is_it(t, t.workset.ix(node), thing)? {
-                looked.nodes[n] = Some(node);
+            if is_the_same(t, t.workset.ix(node), thing.handle, again)? {
+                looked.nodes[name.thing as usize] = Some(node);
                 break;
             }
         }
-        if looked.nodes[n].is_none() {
-            missing.insert(thing.ino, (name.thing, &name.path));
+        if looked.nodes[name.thing as usize].is_none() {
+            missing.insert(name.thing, &name.path);
+            let all =
+                thing.handle.map(|handle| again.all(thing.ino, handle)).transpose()?.unwrap_or_default();
+            all.into_iter()
+                .for_each(|(ino, handle)| inodes.entry(ino).or_default().push((name.thing, handle)));
         }
     }
+    let mut found = BTreeMap::new();
     if !missing.is_empty() {
-        let mut found = Vec::new();
         let os = t.workset.mounts()[mount].os.clone();
         search(t, mount, |dir, entry, path| {
-            let same = missing.get(&entry.ino).is_some_and(|(thing, _)| {
-                os.handle_at(dir, &entry.name).ok() == image.things[*thing as usize].handle
-            });
-            found.extend(same.then(|| (entry.ino, path.to_vec())));
+            if let Some(known) = inodes.get(&entry.ino) {
+                let now = os.handle_at(dir, &entry.name);
+                let same = known.iter().filter(|(_, handle)| now == Ok(*handle));
+                found.extend(same.map(|(thing, _)| (*thing, path.to_vec())));
+            }
             found.len() < missing.len()
         })?;
-        for (ino, path) in found {
-            let Some((thing, _)) = missing.get(&ino).copied() else { continue };
-            let node = walk(t, &path, walked)?;
-            let kind = image.things[thing as usize].kind;
-            if let Some(node) = node.filter(|node| t.workset.object(t.workset.ix(*node)).kind == kind) {
-                looked.nodes[thing as usize] = Some(node);
-                missing.remove(&ino);
-            }
-        }
     }
-    for (thing, path) in missing.into_values() {
-        match find_by_state(t, mount, &image.things[thing as usize], walked)? {
-            Some(node) => looked.nodes[thing as usize] = Some(node),
-            None => looked.differs(path, "the other names of this file are gone"),
+    for (thing, path) in missing {
+        let node = found.get(&thing).map(|path| walk(t, path, walked)).transpose()?.flatten();
+        let handle = image.things[thing as usize].handle;
+        match node {
+            Some(node) if is_the_same(t, t.workset.ix(node), handle, again)? => {
+                looked.nodes[thing as usize] = Some(node);
+            }
+            _ => looked.differs(path, "the other names of this file are gone"),
         }
     }
     Ok(())
-}
-
-/// Returns true if the object at the name of a file is that file, or one that an undo has made again with all
-/// its contents. Objects without contents are compared later.
-fn is_it<O: Os>(t: &mut Transaction<O>, ix: Ix, thing: &Thing) -> Verb<bool> {
-    let object = t.workset.object(ix);
-    if object.kind != thing.kind {
-        return Ok(false);
-    }
-    let same = object.lower.as_ref().is_some_and(|lower| thing.handle == Some(lower.handle));
-    if same || thing.kind != FileType::File {
-        return Ok(true);
-    }
-    let (Some(left), Some(whole)) = (&thing.after, thing.whole) else { return Ok(false) };
-    Ok(t.workset.attr(ix)?.size == left.size && digest_whole(t, ix, left.size)? == whole)
-}
-
-/// The one file on a mount that is in every way as one was left: an undo has made it again.
-fn find_by_state<O: Os>(
-    t: &mut Transaction<O>,
-    mount: usize,
-    thing: &Thing,
-    walked: &mut Walked,
-) -> Verb<Option<Node>> {
-    let (Some(left), Some(whole)) = (&thing.after, thing.whole) else { return Ok(None) };
-    let os = t.workset.mounts()[mount].os.clone();
-    let mut alike = Vec::new();
-    search(t, mount, |dir, entry, path| {
-        let is = |stat: Stat| {
-            (stat.kind(), stat.size, stat.mtime, stat.nlink)
-                == (thing.kind, left.size, left.mtime, left.nlink)
-        };
-        if entry.kind == thing.kind && os.stat_at(dir, &entry.name).is_ok_and(is) {
-            alike.push(path.to_vec());
-        }
-        true
-    })?;
-    let mut found = None;
-    for path in alike {
-        let Some(node) = walk(t, &path, walked)?.filter(|node| found != Some(*node)) else { continue };
-        let ix = t.workset.ix(node);
-        let is_file = t.workset.object(ix).kind == FileType::File;
-        if !is_file
-            || how_it_differs(t, ix, thing, left)?.is_some()
-            || digest_whole(t, ix, left.size)? != whole
-        {
-            continue;
-        }
-        // Of two candidates it is unknown which one it is.
-        if found.replace(node).is_some() {
-            return Ok(None);
-        }
-    }
-    Ok(found)
 }
 
 /// Shows everything on a mount but directories, until it says no. No facts: what is of interest is looked at again.
@@ -263,6 +223,13 @@ fn search<O: Os>(
     Ok(())
 }
 
+/// Returns true if an object is what it was, as far as that is known, or was made again for it.
+fn is_the_same<O: Os>(t: &Transaction<O>, ix: Ix, then: Option<Handle>, again: &Again<O>) -> Verb<bool> {
+    let now = t.workset.object(ix).lower.as_ref().map(|lower| lower.handle);
+    let Some((now, then)) = now.zip(then) else { return Ok(true) };
+    Ok(again.is(now, then)?)
+}
+
 /// The first way in which an object differs from what was left.
 fn how_it_differs<O: Os>(
     t: &mut Transaction<O>,
@@ -286,7 +253,7 @@ fn how_it_differs<O: Os>(
         }
     }
     Ok(if now.target != left.target || now.rdev != left.rdev {
-        Some("it has been replaced")
+        Some(REPLACED)
     } else if now.mode != left.mode {
         Some("its mode has changed")
     } else if (now.uid, now.gid) != (left.uid, left.gid) {

@@ -15,6 +15,7 @@
 //!
 //! [`Transaction::put_back`]: crate::transaction::Transaction::put_back
 
+mod again;
 pub mod area;
 mod back;
 mod image;
@@ -22,6 +23,6 @@ mod keep;
 mod look;
 
 pub use crate::paths::on_the_way;
-pub use image::{Image, Name, Range, State, Thing, Unreadable, IMAGE_VERSION};
+pub use image::{Dir, Image, Name, Range, State, Thing, Unreadable, IMAGE_VERSION};
 pub use keep::Kept;
 pub use look::{Differs, Looked};
