@@ -67,6 +67,18 @@ pub(crate) fn copy_from(bytes: &[u8], buf: &mut [u8], offset: u64) -> usize {
     got
 }
 
+/// All bytes of a file; `None`: it is longer than this, in bytes.
+pub(crate) fn read_whole<O: Os>(os: &O, fd: &O::Fd, max: u64) -> Result<Option<Vec<u8>>> {
+    let size = os.stat(fd)?.size;
+    if size > max {
+        return Ok(None);
+    }
+    let mut bytes = vec![0; size as usize];
+    let got = read_up_to(os, fd, &mut bytes, 0)?;
+    bytes.truncate(got);
+    Ok(Some(bytes))
+}
+
 /// Longest file that is read; no person reads more.
 const FILE_BYTES_MAX: usize = 1 << 20;
 

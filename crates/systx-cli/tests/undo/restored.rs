@@ -235,7 +235,7 @@ fn a_name_of_several_comes_back(dir: &Path) {
     undone(again);
     undone(id);
     assert_eq!(ino("two"), ino("there/one"));
-    // Also beside one that is equal in every way, which is another file. The same for directories and what is in them.
+    // A copy that is equal in every way is another file. Directories that were removed and made again, twice, are the same.
     let first = undoable(
         &tree,
         "mkdir -p there/deep/er; mv there/one there/deep/er/one; mkfifo there/deep/p; rm two",

@@ -24,12 +24,12 @@ pub(crate) fn parse(name: &[u8]) -> Option<(TxId, bool)> {
     Some((TxId(id), pending))
 }
 
-/// The name of what an undo notes.
+/// The name of the file in which an undo notes the objects that it made again.
 pub(crate) fn again_name(id: TxId) -> Vec<u8> {
     format!("{id}=").into_bytes()
 }
 
-/// The number in such a name.
+/// The number of the undo in such a name.
 pub(crate) fn parse_again(name: &[u8]) -> Option<TxId> {
     let (id, pending) = parse(name.strip_suffix(b"=")?)?;
     (!pending).then_some(id)

@@ -9,7 +9,7 @@
 //! was removed, an older transaction can't be undone. An undo that did not commit leaves pairs that fit nothing, as no two
 //! objects of a file system have the same handle. Does not: follow what was rebuilt after a power loss.
 
-use crate::bytes::{read_up_to, write_all};
+use crate::bytes::{read_whole, write_all};
 use crate::domain::images::{again_name, parse_again};
 use crate::domain::Domain;
 use crate::id::TxId;
@@ -20,7 +20,7 @@ use systx_os::{Errno, Handle, Open, Os, Result};
 
 /// None is longer, as it is read into memory.
 const BYTES_MAX: u64 = 1 << 30;
-/// So many are kept, the last ones: several for each image, as one can be put back again and again.
+/// Only the last ones are kept, several for each image: an image can be put back more than once.
 const NOTES_MAX: usize = 200;
 
 /// The handle of an object that was gone; inode number and handle of the one made for it.
@@ -85,12 +85,8 @@ fn read<O: Os>(domain: &Domain<O>) -> Result<Made> {
     let Some(undo) = domain.undo_dir()? else { return Ok(Made::new()) };
     for id in numbers(&domain.os, &undo)? {
         let Some(fd) = domain.os.open_if_there(&undo, &again_name(id), Open::Read)? else { continue };
-        let size = domain.os.stat(&fd)?.size;
-        if size <= BYTES_MAX {
-            let mut bytes = vec![0; size as usize];
-            let got = read_up_to(&domain.os, &fd, &mut bytes, 0)?;
-            pairs.extend(decode(&bytes[..got]).unwrap_or_default());
-        }
+        let bytes = read_whole(&domain.os, &fd, BYTES_MAX)?;
+        pairs.extend(bytes.and_then(|bytes| decode(&bytes)).unwrap_or_default());
     }
     Ok(by_handle(pairs))
 }

@@ -14,7 +14,7 @@
 
 use super::again;
 use super::image::{Image, Unreadable};
-use crate::bytes::read_up_to;
+use crate::bytes::read_whole;
 use crate::domain::history::Past;
 use crate::domain::images::{parse, pending_name, DIR};
 use crate::domain::Domain;
@@ -157,13 +157,9 @@ impl<O: Os> Domain<O> {
 
     fn read_manifest(&self, dir: &O::Fd) -> core::result::Result<Image, ImageError> {
         let fd = self.os.open(dir, MANIFEST, Open::Read)?;
-        let size = self.os.stat(&fd)?.size;
-        if size > MANIFEST_BYTES_MAX {
-            return Err(ImageError::Unreadable(Unreadable::Damaged));
-        }
-        let mut bytes = vec![0; size as usize];
-        let got = read_up_to(&self.os, &fd, &mut bytes, 0)?;
-        Image::decode(&bytes[..got]).map_err(ImageError::Unreadable)
+        let damaged = ImageError::Unreadable(Unreadable::Damaged);
+        let bytes = read_whole(&self.os, &fd, MANIFEST_BYTES_MAX)?.ok_or(damaged)?;
+        Image::decode(&bytes).map_err(ImageError::Unreadable)
     }
 
     /// The image of a committed transaction; `None`: none was kept, or it is kept no more.

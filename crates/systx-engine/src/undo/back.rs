@@ -79,7 +79,7 @@ impl<O: Os> Transaction<O> {
     ///
     /// # Errors
     ///
-    /// Of the file system, if there is no room for instance; `FBIG`: more than anybody would read.
+    /// Of the file system, if there is no room for instance; `FBIG`: more than such a file may hold.
     pub fn note_made_again(&mut self, mount: usize, image: &Image, looked: &Looked) -> Verb<()> {
         let mut pairs = Vec::new();
         for (thing, node) in image.things.iter().zip(&looked.nodes) {
