@@ -80,10 +80,12 @@ impl Server {
         loop {
             let bytes = match self.device.read(&mut message) {
                 Ok(length) => &message[..length],
-                Err(Errno::AGAIN) => match wait(std::iter::once(&self.device), until) {
-                    Ok(false) => continue,
-                    _ => return,
-                },
+                Err(Errno::AGAIN) => {
+                    match wait(std::iter::once(&self.device), until, std::iter::empty(), None) {
+                        Ok(false) => continue,
+                        _ => return,
+                    }
+                }
                 Err(Errno::INTR | Errno::NOENT) => continue,
                 Err(_) => return,
             };

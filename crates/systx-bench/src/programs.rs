@@ -51,6 +51,12 @@ impl Input {
 
 const PROGRAMS: &[Program] = &[
     Program { name: "create 10,000 × 100 B", target: "1.5", before: Before::Nothing, script: CREATE },
+    Program {
+        name: "the same in a new directory",
+        target: "–",
+        before: Before::Nothing,
+        script: CREATE_BELOW,
+    },
     Program { name: "tar x", target: "2.0", before: Before::Nothing, script: "tar xf \"$1\"" },
     Program { name: "cp -r", target: "–", before: Before::Tree, script: "cp -r tree copy" },
     Program { name: "find, first", target: "4", before: Before::Tree, script: "find . -newer . > /dev/null" },
@@ -73,13 +79,19 @@ const CREATE: &str = "exec python3 -c '
 for n in range(10000):
     with open(str(n), \"wb\") as f: f.write(b\"x\" * 100)'";
 
+const CREATE_BELOW: &str = "exec python3 -c '
+import os
+os.mkdir(\"new\")
+for n in range(10000):
+    with open(\"new/%d\" % n, \"wb\") as f: f.write(b\"x\" * 100)'";
+
 pub fn measure(setup: &Setup, report: &mut Report) -> Outcome<()> {
     report.heading("8. Programs, until durable");
     let input = Input::make(setup)?;
     let archive = input.archive();
     let mut rows = Vec::new();
     for program in PROGRAMS {
-        let (mut plain, mut ours) = (Samples::default(), Samples::default());
+        let (mut plain, mut ours, mut native) = (Samples::default(), Samples::default(), Samples::default());
         for _ in 0..setup.repeats {
             let dir = prepared(setup, &input, program.before)?;
             plain.push(timed(
@@ -88,18 +100,34 @@ pub fn measure(setup: &Setup, report: &mut Report) -> Outcome<()> {
                     .arg(&archive)
                     .current_dir(&dir),
             )?);
-            let dir = prepared(setup, &input, program.before)?;
-            let mut command = systx(setup, &dir);
-            ours.push(timed(command.args(["--", "/bin/sh", "-c", program.script, "sh"]).arg(&archive))?);
+            for (samples, options) in [(&mut ours, &[][..]), (&mut native, &["--native"][..])] {
+                let dir = prepared(setup, &input, program.before)?;
+                let mut command = systx(setup, &dir);
+                let words = ["--", "/bin/sh", "-c", program.script, "sh"];
+                samples.push(timed(command.args(options).args(words).arg(&archive))?);
+            }
         }
-        let numbers = [plain.min(), plain.median(), ours.min(), ours.median()].map(digits);
+        let all = [plain.min(), plain.median(), ours.min(), ours.median(), native.min(), native.median()];
+        let numbers = all.map(digits);
         let mut row = vec![program.name.to_owned()];
         row.extend(numbers);
         row.push(format!("{:.2}", ours.min() / plain.min()));
+        row.push(format!("{:.2}", native.min() / plain.min()));
         row.push(program.target.to_owned());
         rows.push(row);
     }
-    let head = ["", "plain min ms", "median", "systx min", "median", "ratio of min", "target"];
+    let head = [
+        "",
+        "plain min ms",
+        "median",
+        "systx min",
+        "median",
+        "`--native` min",
+        "median",
+        "ratio of min",
+        "of `--native`",
+        "target",
+    ];
     report.table("Plain: the program, then `sync -f`.", &head, &rows);
     Ok(())
 }

@@ -24,6 +24,7 @@ mod life;
 mod log;
 mod logging;
 mod manuals;
+mod native;
 mod network;
 mod on_end;
 mod ordinary;

@@ -43,6 +43,7 @@ pub fn as_run(args: Shell) -> Run {
         undoable,
         hold_output,
         network,
+        native: false,
         status_fd,
         json,
         verbose,

@@ -8,6 +8,7 @@ mod machine;
 
 use machine::volume::Volume;
 use machine::{code, err, out, systx};
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
@@ -29,6 +30,10 @@ fn main() {
         ("java_commits_what_it_does_plainly_and_aborts_without_a_trace", |dir| agrees(dir, "java")),
         ("cargo_commits_what_it_does_plainly_and_aborts_without_a_trace", |dir| agrees(dir, "cargo")),
         ("postgres_commits_what_it_does_plainly_and_aborts_without_a_trace", |dir| agrees(dir, "postgres")),
+        ("tar_does_so_in_directories_that_the_kernel_serves", |dir| agrees_natively(dir, "tar")),
+        ("git_does_so_in_directories_that_the_kernel_serves", |dir| agrees_natively(dir, "git")),
+        ("coreutils_do_so_in_directories_that_the_kernel_serves", |dir| agrees_natively(dir, "coreutils")),
+        ("dpkg_does_so_in_directories_that_the_kernel_serves", |dir| agrees_natively(dir, "dpkg")),
         ("a_run_that_differs_is_found_out", a_run_that_differs_is_found_out),
         ("plain_runs_that_agree_by_chance_are_told_apart", plain_runs_that_agree_by_chance_are_told_apart),
         (
@@ -63,7 +68,23 @@ fn tried_with(dir: &Path, program: &Path, systx: &Path, more: &[(&str, &str)]) -
 }
 
 fn agrees(dir: &Path, name: &str) {
-    let Some(output) = tried(dir, &programs().join(name).with_extension("sh"), &systx()) else { return };
+    agrees_by(dir, name, &systx());
+}
+
+/// The same with `--native`.
+fn agrees_natively(dir: &Path, name: &str) {
+    let native = dir.join("native");
+    let script = format!(
+        "#!/bin/sh\n[ \"$1\" = run ] || exec {0} \"$@\"\nshift\nexec {0} run --native \"$@\"\n",
+        systx().display()
+    );
+    std::fs::write(&native, script).unwrap();
+    std::fs::set_permissions(&native, std::fs::Permissions::from_mode(0o755)).unwrap();
+    agrees_by(dir, name, &native);
+}
+
+fn agrees_by(dir: &Path, name: &str, systx: &Path) {
+    let Some(output) = tried(dir, &programs().join(name).with_extension("sh"), systx) else { return };
     print!("{}", out(&output));
     assert_eq!(code(&output), 0, "{}", err(&output));
     assert!(out(&output).starts_with("ok ") || out(&output).starts_with("skipped: "), "{}", out(&output));

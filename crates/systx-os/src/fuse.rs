@@ -92,6 +92,14 @@ impl Device {
         rustix::io::read(&self.0, buf)
     }
 
+    /// Writes an answer. A program that was killed meanwhile, or whose mount is gone, needs none.
+    pub fn answer(&self, bytes: &[u8]) -> Result<()> {
+        match self.write(bytes) {
+            Err(Errno::NOENT | Errno::NODEV | Errno::CONNABORTED) => Ok(()),
+            written => written,
+        }
+    }
+
     /// Answers one request.
     ///
     /// # Errors
@@ -163,6 +171,12 @@ impl EventFd {
         let _ = rustix::io::write(&self.0, &1u64.to_ne_bytes());
     }
 
+    /// Takes the ringing back, for a flag that is rung again and again.
+    pub fn silence(&self) {
+        // EAGAIN means that it was not rung.
+        let _ = rustix::io::read(&self.0, &mut [0; 8]);
+    }
+
     /// Another descriptor of the same flag.
     pub fn try_clone(&self) -> Result<EventFd> {
         Ok(EventFd(rustix::io::fcntl_dupfd_cloexec(&self.0, 0)?))
@@ -176,11 +190,13 @@ impl EventFd {
 
     /// Waits until it is rung, at most so many milliseconds, or until a signal comes; whether it is rung.
     pub fn wait(&self, limit_ms: u32) -> bool {
-        let limit =
-            Timespec { tv_sec: i64::from(limit_ms / 1000), tv_nsec: i64::from(limit_ms % 1000) * 1_000_000 };
         let mut fds = [PollFd::new(&self.0, PollFlags::IN)];
-        rustix::event::poll(&mut fds, Some(&limit)) == Ok(1)
+        rustix::event::poll(&mut fds, Some(&milliseconds(limit_ms))) == Ok(1)
     }
+}
+
+fn milliseconds(n: u32) -> Timespec {
+    Timespec { tv_sec: i64::from(n / 1000), tv_nsec: i64::from(n % 1000) * 1_000_000 }
 }
 
 impl AsFd for EventFd {
@@ -189,11 +205,19 @@ impl AsFd for EventFd {
     }
 }
 
-/// Waits until `until` is rung (true) or a request may be there on one of `devices` (false).
-pub fn wait<'a>(devices: impl Iterator<Item = &'a Device>, until: &'a EventFd) -> Result<bool> {
+/// Waits until `until` is rung (true), or a request may be there on one of `devices`, one of the `bells` is rung or
+/// so many milliseconds are over (false).
+pub fn wait<'a>(
+    devices: impl Iterator<Item = &'a Device>,
+    until: &'a EventFd,
+    bells: impl Iterator<Item = &'a EventFd>,
+    limit_ms: Option<u32>,
+) -> Result<bool> {
     let mut fds: Vec<PollFd<'_>> = vec![PollFd::new(until, PollFlags::IN)];
     fds.extend(devices.map(|d| PollFd::from_borrowed_fd(d.as_fd(), PollFlags::IN)));
-    match rustix::event::poll(&mut fds, None) {
+    fds.extend(bells.map(|bell| PollFd::new(bell, PollFlags::IN)));
+    let limit = limit_ms.map(milliseconds);
+    match rustix::event::poll(&mut fds, limit.as_ref()) {
         Ok(_) => Ok(!fds[0].revents().is_empty()),
         Err(Errno::INTR) => Ok(false),
         Err(e) => Err(e),

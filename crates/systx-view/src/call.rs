@@ -21,6 +21,8 @@ pub struct Call<'a> {
     pub gid: u32,
     /// The thread that asks.
     pub thread: u32,
+    /// The number that the answer is to have.
+    pub unique: u64,
     known: Node,
     request: Request<'a>,
 }
@@ -31,7 +33,8 @@ impl<'a> Call<'a> {
         let header = &request.header;
         let node = told(header.nodeid, root, known)?;
         let (uid, gid, thread) = (header.uid, header.gid, header.pid);
-        Ok(Call { connection, root, node, uid, gid, thread, known, request })
+        let unique = header.unique;
+        Ok(Call { connection, root, node, uid, gid, thread, unique, known, request })
     }
 
     /// Takes a structure.

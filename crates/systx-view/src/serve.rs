@@ -45,8 +45,10 @@ impl<O: Os<Fd: AsFd>> View<O> {
         let mut reply = Reply::new();
         loop {
             self.serve_busy(&mut message, &mut reply)?;
+            self.hear_of_natives(&mut reply)?;
             let alive = self.connections.iter().filter(|link| link.alive).map(|link| &link.device);
-            if wait(alive, until)? || self.connections.iter().all(|link| !link.alive) {
+            let (bells, limit) = (self.natives.bells(), self.natives.limit_ms());
+            if wait(alive, until, bells, limit)? || self.connections.iter().all(|link| !link.alive) {
                 return self.serve_waiting(&mut message, &mut reply).map(drop);
             }
         }
@@ -94,6 +96,7 @@ impl<O: Os<Fd: AsFd>> View<O> {
     }
 
     fn serve_one(&mut self, connection: usize, message: &mut [u8], reply: &mut Reply) -> Result<bool, Errno> {
+        self.hear_of_natives(reply)?;
         let link = &mut self.connections[connection];
         if !link.alive {
             return Ok(false);
@@ -119,11 +122,7 @@ impl<O: Os<Fd: AsFd>> View<O> {
         if let Some(bytes) = self.answer(connection, message, reply) {
             let link = &self.connections[connection];
             self.beside.asked_by(asker);
-            match link.device.write(bytes) {
-                // The asking program was killed meanwhile, or the mount is gone.
-                Ok(()) | Err(Errno::NOENT | Errno::NODEV | Errno::CONNABORTED) => {}
-                Err(e) => return Err(e),
-            }
+            link.device.answer(bytes)?;
         }
         self.ask_to_forget();
         Ok(true)

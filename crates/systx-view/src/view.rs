@@ -1,11 +1,13 @@
 //! A transaction as a tree that programs can live in: its mounts, its connections, its end.
 
+mod natives;
 mod read_committed;
 
 use crate::files::Files;
 use crate::listings::Listings;
 use crate::readahead::Readahead;
 use crate::wire::{flag, Agreed};
+use natives::Natives;
 use read_committed::ReadCommitted;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -14,6 +16,7 @@ use systx_engine::outcome::{Conflict, VerbError};
 use systx_engine::transaction::{Node, Transaction};
 use systx_os::beside::{Beside, Placing};
 use systx_os::fuse::{Backing, Device, EventFd};
+use systx_os::sandbox::bind::Binder;
 use systx_os::{Errno, Os};
 
 /// Whom a root is shown to belong to.
@@ -75,6 +78,7 @@ pub struct View<O: Os> {
     pub(crate) listings: Listings,
     pub(crate) read_committed: ReadCommitted,
     pub(crate) readahead: Readahead,
+    pub(crate) natives: Natives,
     direct: bool,
     trouble: Option<Trouble>,
     alarm: EventFd,
@@ -180,6 +184,7 @@ impl<O: Os<Fd: AsFd>> View<O> {
             listings,
             read_committed: ReadCommitted::default(),
             readahead,
+            natives: Natives::default(),
             direct,
             trouble,
             alarm,
@@ -227,6 +232,12 @@ impl<O: Os<Fd: AsFd>> View<O> {
     /// Says how many transactions deep this one is.
     pub fn lies_at(&mut self, depth: u32) {
         self.depth = depth;
+    }
+
+    /// Has the kernel serve directories by itself that programs make, bound by `binder`. There are no subtransactions
+    /// then. To be called before [`View::serve`].
+    pub fn binds_by(&mut self, binder: Binder) {
+        self.natives = Natives::by(binder);
     }
 
     /// Returns the flag that there may be bytes to wait for before [`View::finish`].

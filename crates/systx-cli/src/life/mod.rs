@@ -16,24 +16,27 @@ pub use not_started::{not_executed, not_started};
 
 use crate::args::Policy;
 use crate::command;
-use crate::failure::{failed, verb_failed, Result};
+use crate::failure::{failed, verb_failed, Failure, Result};
+use crate::native;
 use crate::network::{self, Answering, Watcher};
 use crate::report::{Ending, Seen};
 use crate::scope::Opened;
 use crate::serving::{self, Serving, Unmounting};
 use crate::sub;
 use crate::supervise::{supervise, Ends, Over};
+use crate::tree::Tree;
 use std::ffi::{CString, OsString};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use systx_engine::transaction::Transaction;
 use systx_os::fuse::EventFd;
 use systx_os::process::{self, Signals, Terminal};
+use systx_os::sandbox::bind;
 use systx_os::sandbox::calls::Reception;
 use systx_os::sandbox::join::Entry;
 use systx_os::sandbox::mounts;
 use systx_os::sandbox::spawn::{spawn, Child, Command, News};
-use systx_os::sandbox::watch::Watch;
+use systx_os::sandbox::watch::{Calls, Watch};
 use systx_os::{Errno, Linux};
 use systx_view::{Trouble, View, Written};
 
@@ -80,16 +83,32 @@ impl Program {
     }
 }
 
+/// The calls of a command that are watched.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Watching {
+    /// Those to peers outside, by a policy.
+    pub peers: Option<Policy>,
+    /// Those about files, so that the kernel can serve new directories by itself.
+    pub files: bool,
+}
+
 /// The two ends of the socket at which watched calls arrive.
 struct Watched {
-    ours: Option<(Policy, Reception)>,
+    what: Watching,
+    ours: Option<Reception>,
     theirs: Option<Watch>,
 }
 
 impl Watched {
-    fn by(policy: Option<Policy>) -> Result<Watched> {
-        let (theirs, reception) = policy.map(network::watch).transpose()?.unzip();
-        Ok(Watched { ours: policy.zip(reception), theirs })
+    fn by(what: Watching) -> Result<Watched> {
+        let calls = match (what.peers, what.files) {
+            (None, false) => None,
+            (None, true) => Some(Calls::Files),
+            (Some(_), false) => Some(Calls::Peers),
+            (Some(_), true) => Some(Calls::All),
+        };
+        let (theirs, ours) = calls.map(|calls| network::watch(what.peers, calls)).transpose()?.unzip();
+        Ok(Watched { what, ours, theirs })
     }
 
     /// Returns a second copy of the command's end, for programs that come in later.
@@ -98,6 +117,7 @@ impl Watched {
             Ok(Watch {
                 to: watch.to.try_clone().map_err(failed("copying a socket"))?,
                 network: watch.network,
+                calls: watch.calls,
             })
         };
         self.theirs.as_ref().map(copy).transpose()
@@ -110,10 +130,10 @@ impl Life {
         tx: Transaction<Linux>,
         served: &Opened<'_>,
         program: Program,
-        network: Option<Policy>,
+        watching: Watching,
         signals: &Signals,
     ) -> Result<Life> {
-        Life::start(tx, served, program, Watched::by(network)?, signals)
+        Life::start(tx, served, program, Watched::by(watching)?, signals)
     }
 
     /// Starts namespaces without a command, with the way in for those that come. A failure aborts the transaction.
@@ -123,7 +143,7 @@ impl Life {
         network: Option<Policy>,
         signals: &Signals,
     ) -> Result<(Life, Entry)> {
-        let watched = Watched::by(network)?;
+        let watched = Watched::by(Watching { peers: network, files: false })?;
         let for_those_who_come = watched.copy()?;
         let life = Life::start(tx, served, Program::none(), watched, signals)?;
         match life.child.news() {
@@ -156,6 +176,7 @@ impl Life {
         })?;
         served.share(&mut view);
         view.lies_at(served.depth);
+        let natives = watched.what.files.then(|| natives(served, &views, &mut view)).transpose()?;
         view.answers_on(serving::placing());
         let last = sub::last(&views, view.divided().map_err(&copied)?)?;
         let kept: Result<Vec<_>, _> = views.iter().map(OwnedFd::try_clone).collect();
@@ -182,8 +203,9 @@ impl Life {
         view.speak_after(silenced.try_clone().map_err(&copied)?);
         let written = view.written();
         let server = Some(Serving::start(view)?);
-        let watcher = watched.ours.map(|(policy, reception)| {
-            Watcher::start(Answering::new(policy, reception, &kept, &alarm)?, &child)
+        let watcher = watched.ours.map(|reception| {
+            let answering = Answering::new(watched.what.peers, reception, &kept, &alarm)?;
+            Watcher::start(answering.with(natives), &child)
         });
         let watcher = watcher.transpose()?;
         Ok(Life { child, alarm, silenced, server, watcher, written, views: kept })
@@ -278,14 +300,16 @@ impl Life {
 
     /// Takes the transaction out of its view, once [no program is left](Life::supervise).
     pub fn settle(mut self, fate: Fate) -> Result<Settled> {
-        let seen = self.watcher.take().map(Watcher::stop).unwrap_or_default();
+        let network::Watched { seen, in_use } = self.watcher.take().map(Watcher::stop).unwrap_or_default();
         let arrived =
             if fate == Fate::MayCommit && self.written.yet() { mounts::sync(&self.views) } else { Ok(()) };
         let server = self.server.take().ok_or("the view is gone")?;
-        let (view, served) = server.stop()?;
+        let (mut view, served) = server.stop()?;
+        view.hear_last();
         let trouble = view.trouble().cloned();
         let tx = view.finish();
         Ok(Settled {
+            in_use,
             tx,
             seen,
             served: served.and(arrived),
@@ -293,6 +317,17 @@ impl Life {
             unmounting: Unmounting::begin(self.views),
         })
     }
+}
+
+/// Has new directories bound, in the places where the views are seen.
+fn natives(served: &Opened<'_>, views: &[OwnedFd], view: &mut View<Linux>) -> Result<native::Lent> {
+    let failed = |e: Errno| Failure::new("preparing for --native", e);
+    let (binder, work) = bind::pair().map_err(failed)?;
+    view.binds_by(binder);
+    let devices: Result<Vec<_>, _> = views.iter().map(mounts::device).collect();
+    let devices = devices.map_err(failed)?.into_iter().enumerate();
+    let Tree { base, steps, .. } = &served.tree;
+    Ok(native::Lent::new(work, devices.map(|(n, device)| native::seen(n, device, *base, steps)).collect()))
 }
 
 /// The fate of a transaction whose programs have ended.
@@ -310,6 +345,8 @@ pub struct Settled {
     pub tx: Transaction<Linux>,
     /// The peers that its programs have reached outside.
     pub seen: Seen,
+    /// Why new directories could not be left, if so.
+    pub in_use: Option<Failure>,
     /// Why not all of it has arrived.
     pub served: Result<(), Errno>,
     /// Why it can't commit.

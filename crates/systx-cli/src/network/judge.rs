@@ -51,6 +51,7 @@ impl Judge {
                 }
             }
             Asked::Foreign => one("a peer by a call of another ABI, which can't be seen"),
+            Asked::Files(_) => Vec::new(),
             Asked::Unreadable(e) => vec![format!("an unknown peer: its memory can't be read: {e}")],
         }
     }

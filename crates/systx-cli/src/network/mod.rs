@@ -9,20 +9,20 @@
 mod judge;
 mod watcher;
 
-pub use watcher::{Answering, Watcher};
+pub use watcher::{Answering, Watched, Watcher};
 
 use crate::args::Policy;
 use crate::failure::{Failure, Result};
 use systx_os::sandbox::calls::Reception;
-use systx_os::sandbox::watch::Watch;
+use systx_os::sandbox::watch::{Calls, Watch};
 
 /// Why an inner run has none of its own.
 pub const PART_OF_ANOTHER: &str =
     "--network and -x are for a transaction of its own, and this run is part of another one: give it to that";
 
-/// Makes what a command is started with to be watched, and the socket at which its calls arrive.
-pub fn watch(policy: Policy) -> Result<(Watch, Reception)> {
+/// Makes what a command is started with to be watched, and the socket at which these calls arrive.
+pub fn watch(policy: Option<Policy>, calls: Calls) -> Result<(Watch, Reception)> {
     let (reception, to) =
         Reception::pair().map_err(|e| Failure::new("making sockets to watch the command with", e))?;
-    Ok((Watch { to, network: policy.place() }, reception))
+    Ok((Watch { to, network: watcher::place(policy), calls }, reception))
 }

@@ -4,7 +4,7 @@ use crate::args::{DurabilityArg, Run};
 use crate::failure::{Failure, Result};
 use crate::session::kept;
 use crate::sub::{Around, DEPTH_MAX};
-use crate::{network, undo};
+use crate::{native, network, undo};
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
@@ -17,9 +17,10 @@ pub fn options(around: &Around, args: &Run) -> Result<Run> {
     let leave_it = "leave --sub out, and it joins the one around it";
     match around.depth() {
         None => {
-            return Err(
-                Failure::from("a transaction of isolation `committed` has no subtransactions").hint(leave_it)
+            return Err(Failure::from(
+                "a transaction of isolation `committed`, or with --native, has no subtransactions",
             )
+            .hint(leave_it))
         }
         Some(DEPTH_MAX..) => {
             let why = format!("this would be more than {DEPTH_MAX} transactions in one another");
@@ -46,6 +47,9 @@ pub fn is_the_outermost_ones(args: &Run) -> Option<&'static str> {
     }
     if args.network.policy().is_some() {
         return Some(network::PART_OF_ANOTHER);
+    }
+    if args.native {
+        return Some(native::PART_OF_ANOTHER);
     }
     args.undoable.undoable.then_some(undo::PART_OF_ANOTHER)
 }

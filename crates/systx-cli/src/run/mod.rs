@@ -17,7 +17,8 @@ use crate::cover::{self, Promised};
 use crate::diff;
 use crate::domains;
 use crate::failure::{failed, Failure, Result};
-use crate::life::{self, Fate, IfItFails, Life, Program, Settled};
+use crate::life::{self, Fate, IfItFails, Life, Program, Settled, Watching};
+use crate::native;
 use crate::on_end::Notices;
 use crate::ordinary;
 use crate::output::{self, Output, Pipes};
@@ -70,6 +71,9 @@ pub fn run(args: &Run) -> u8 {
         return tell(args, status, &life::not_executed(&args.command, process::exec(&args.command)));
     }
     if let Some(keep) = kept::Keep::of(args).filter(|_| around.is_none()) {
+        if args.native {
+            return tell(args, status, &Ending::Failed(native::STAYS_OPEN.into()));
+        }
         return kept::run(args, keep, status);
     }
     let depth = around.as_ref().map_or(1, Around::depth_inside);
@@ -87,6 +91,9 @@ pub fn run(args: &Run) -> u8 {
         }
     };
     let args = inner.as_ref().unwrap_or(args);
+    if args.native && args.verbose && ordinary::is_ordinary() {
+        eprintln!("systx: --native has no effect for users other than root.");
+    }
     systx_os::process::lift_size_limit();
     let mut notices = Notices::default();
     let mut leaving =
@@ -237,18 +244,20 @@ fn attempt(
     let program = Program::of(&args.command, tx.id().0)?;
     let pipes = leaving.output.pipes()?;
     let lent = pipes.as_ref().map(Pipes::lend).transpose()?;
-    let mut life = Life::of_command(tx, served, program, args.network.policy(), &signals)?;
+    let watching = Watching { peers: args.network.policy(), files: args.native && !ordinary::is_ordinary() };
+    let mut life = Life::of_command(tx, served, program, watching, &signals)?;
     drop(lent);
     let reader = pipes.map(Pipes::read).transpose()?;
     let over = life.supervise(&signals, terminal.as_ref(), deadline.as_fd());
     tracing::debug!(?over, "the command is over");
     let kept = leaving.output.keep(reader);
-    let Settled { mut tx, seen: reached, served: arrived, trouble, unmounting } =
+    let Settled { mut tx, seen: reached, in_use, served: arrived, trouble, unmounting } =
         life.settle(Fate::MayCommit)?;
     let verdict = kept
         .map_err(Ending::Failed)
         .and_then(|()| reached.fatal().map_or(Ok(()), |why| Err(Ending::Outside(why))))
         .and_then(|()| verdict(args, over, trouble, arrived))
+        .and_then(|status| in_use.map_or(Ok(status), |why| Err(Ending::Failed(why))))
         .and_then(|status| Ok((status, sub::set_aside(&mut tx)?)))
         .and_then(|(status, left)| {
             Ok((diff::before_commit(&args.changes, args.voice(), &mut tx, status)?, left))

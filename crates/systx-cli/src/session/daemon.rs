@@ -235,7 +235,7 @@ impl Kept {
             life.silence();
             Ok(())
         };
-        let Settled { mut tx, seen, served, trouble, unmounting: _unmounting } =
+        let Settled { mut tx, seen, served, trouble, unmounting: _unmounting, .. } =
             life.settle(if commit { Fate::MayCommit } else { Fate::GivenUp })?;
         drop(entry);
         let fatal = seen.fatal().filter(|_| commit_or_alarm(end));

@@ -114,7 +114,8 @@ fn isolation_is_each_ones_own(dir: &Path) {
     );
     assert_eq!((code(&output), out(&output).as_str()), (0, "125\n0\n"));
     assert!(
-        err(&output).contains("isolation `committed` has no subtransactions; leave --sub out"),
+        err(&output)
+            .contains("isolation `committed`, or with --native, has no subtransactions; leave --sub out"),
         "{}",
         err(&output)
     );

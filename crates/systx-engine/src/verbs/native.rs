@@ -25,6 +25,12 @@ impl<O: Os> Transaction<O> {
         self.workset.leave_native(dir);
     }
 
+    /// Returns true if what verbs say of an object may be another thing in a moment: it is such a directory, or has a name
+    /// in one.
+    pub fn is_within_shared(&self, node: Node) -> bool {
+        self.workset.is_within_shared(self.workset.ix(node))
+    }
+
     /// Returns true if what verbs say of the names in a directory may be another thing in a moment.
     pub fn is_shared(&self, dir: Node) -> bool {
         self.workset.is_shared(self.workset.ix(dir))

@@ -29,6 +29,12 @@ impl<O: Os> Workset<O> {
         self.native(dir) == Native::Shared
     }
 
+    /// Returns true for a directory that is shared, and for what has a name in one.
+    pub(crate) fn is_within_shared(&self, ix: Ix) -> bool {
+        self.shares
+            && (self.is_shared(ix) || self.object(ix).names.iter().any(|(dir, _)| self.is_shared(*dir)))
+    }
+
     fn set_native(&mut self, dir: Ix, native: Native) {
         if let Some(directory) = &mut self.object_mut(dir).dir {
             directory.native = native;

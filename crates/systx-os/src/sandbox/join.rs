@@ -18,7 +18,7 @@
 use super::spawn::{
     children_signal, execute, hung_up, pointers, serve, socket_pair, Child, ChildSignal, Message, Role, Words,
 };
-use super::watch::{self, Network, Watch};
+use super::watch::{self, Calls, Network, Watch};
 use super::{clone3, close_all_but, exit_now, own, require_one_thread, Side};
 use crate::process::Signals;
 use crate::types::Result;
@@ -105,7 +105,8 @@ pub fn join(guest: &Guest, entry: &Entry, signals: &Signals) -> Result<Child> {
     let argv = pointers(&guest.argv);
     let env = pointers(&guest.env);
     let network = if entry.network.is_some() { Network::Own } else { Network::Shared };
-    let watched = entry.watch.as_ref().map(|to| watch::prepare(to.as_fd(), network));
+    // Whoever joins is watched for the sake of peers alone.
+    let watched = entry.watch.as_ref().map(|to| watch::prepare(to.as_fd(), network, Calls::Peers));
     let (talk, theirs) = socket_pair()?;
     if let Some(user) = &entry.user {
         move_into_link_name_space(user.as_fd(), Some(LinkNameSpaceType::User))?;

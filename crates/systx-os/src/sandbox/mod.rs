@@ -4,9 +4,9 @@
 //! Owns: reading the mount table ([`mounts`]), the steps that build the command's root ([`root`]), the two
 //! processes of a command, its pid 1 and itself ([`spawn`]), commands that come into namespaces that are
 //! there ([`join`]), the process that holds such namespaces open ([`apart`]), the user namespace of who has
-//! no privileges ([`own`]), calls that reach what is outside ([`watch`], [`calls`], [`inside`]), threads that
-//! look into a view of their own process ([`few`]), the helper ([`helper`]), and processes that try whether a
-//! file system answers ([`answers`]). Guarantees: no process of a command outlives its pid 1, its pid 1 never
+//! no privileges ([`own`]), calls that reach what is outside ([`watch`], [`calls`], [`inside`]), directories that
+//! the kernel serves by itself ([`bind`]), threads that look into a view of their own process ([`few`]), the
+//! helper ([`helper`]), and processes that try whether a file system answers ([`answers`]). Guarantees: no process of a command outlives its pid 1, its pid 1 never
 //! outlives `systx`, and mounts live in the command's own mount namespace, so that nothing is left to clean
 //! up however any of them dies. Does not: decide what is mounted where, or know what a transaction is.
 //!
@@ -24,6 +24,7 @@
 
 pub mod answers;
 pub mod apart;
+pub mod bind;
 pub mod calls;
 pub mod few;
 pub mod helper;

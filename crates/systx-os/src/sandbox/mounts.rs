@@ -11,6 +11,7 @@ use rustix::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use rustix::fs::{AtFlags, FileType, Mode, OFlags, StatxFlags, CWD};
 use rustix::io::Errno;
 use rustix::mount::OpenTreeFlags;
+use std::io::Read;
 use std::sync::Arc;
 
 /// One mount.
@@ -55,8 +56,14 @@ pub struct Attributes {
 
 /// All mounts of this process's mount namespace that lie below its root, in the kernel's order.
 pub fn table() -> Result<Vec<Mount>> {
-    let text =
-        std::fs::read("/proc/self/mountinfo").map_err(|e| Errno::from_io_error(&e).unwrap_or(Errno::IO))?;
+    read_table(watch()?)
+}
+
+/// Reads a mount table that is open.
+pub(super) fn read_table(table: OwnedFd) -> Result<Vec<Mount>> {
+    let mut text = Vec::new();
+    let read = std::fs::File::from(table).read_to_end(&mut text);
+    read.map_err(|e| Errno::from_io_error(&e).unwrap_or(Errno::IO))?;
     parse(&text).ok_or(Errno::BADMSG)
 }
 

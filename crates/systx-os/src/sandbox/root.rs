@@ -220,6 +220,31 @@ pub fn set_attributes(mount: &OwnedFd, attributes: Attributes) -> Result<()> {
     set_attributes_at(mount.as_fd(), c"", libc::AT_EMPTY_PATH, attributes, 0)
 }
 
+/// Gives a detached mount the options of another one, and cuts it off from whatever the one that it is a copy of passes
+/// on. The file system of the other one is asked.
+pub(super) fn set_like(mount: &OwnedFd, other: &OwnedFd) -> Result<()> {
+    let flags = rustix::fs::fstatvfs(other)?.f_flag.bits();
+    let pairs = [
+        (libc::ST_RDONLY, libc::MOUNT_ATTR_RDONLY),
+        (libc::ST_NOSUID, libc::MOUNT_ATTR_NOSUID),
+        (libc::ST_NODEV, libc::MOUNT_ATTR_NODEV),
+        (libc::ST_NOEXEC, libc::MOUNT_ATTR_NOEXEC),
+        (libc::ST_NODIRATIME, libc::MOUNT_ATTR_NODIRATIME),
+        (ST_NOSYMFOLLOW, libc::MOUNT_ATTR_NOSYMFOLLOW),
+    ];
+    let attributes = pairs.iter().filter(|(flag, _)| flags & *flag != 0).fold(0, |all, (_, bit)| all | bit);
+    // Of these a mount has exactly one.
+    let (attr_set, attr_clr) = match flags & libc::ST_NOATIME {
+        0 => (attributes, 0),
+        _ => (attributes | libc::MOUNT_ATTR_NOATIME, libc::MOUNT_ATTR__ATIME),
+    };
+    let all = libc::mount_attr { attr_set, attr_clr, propagation: libc::MS_PRIVATE, userns_fd: 0 };
+    set(mount.as_fd(), c"", libc::AT_EMPTY_PATH, all)
+}
+
+/// Of linux/statfs.h.
+const ST_NOSYMFOLLOW: libc::c_ulong = 0x2000;
+
 /// Sets these options and clears those in `cleared`, bits as in linux/mount.h.
 fn set_attributes_at(
     dir: BorrowedFd<'_>,
@@ -228,17 +253,24 @@ fn set_attributes_at(
     attributes: Attributes,
     cleared: u64,
 ) -> Result<()> {
+    set(dir, path, flags, libc::mount_attr { attr_clr: cleared, ..bits(attributes) })
+}
+
+fn bits(attributes: Attributes) -> libc::mount_attr {
     let Attributes { read_only, nosuid, nodev, noexec } = attributes;
     let bit = |on: bool, flag: u64| if on { flag } else { 0 };
-    let set = libc::mount_attr {
+    libc::mount_attr {
         attr_set: bit(read_only, libc::MOUNT_ATTR_RDONLY)
             | bit(nosuid, libc::MOUNT_ATTR_NOSUID)
             | bit(nodev, libc::MOUNT_ATTR_NODEV)
             | bit(noexec, libc::MOUNT_ATTR_NOEXEC),
-        attr_clr: cleared,
+        attr_clr: 0,
         propagation: 0,
         userns_fd: 0,
-    };
+    }
+}
+
+fn set(dir: BorrowedFd<'_>, path: &CStr, flags: i32, set: libc::mount_attr) -> Result<()> {
     // SAFETY: `path` is a C string, `set` a mount_attr of the size given; both outlive the call.
     let done = unsafe {
         libc::syscall(

@@ -178,6 +178,11 @@ pub fn spawn(command: Command, signals: &Signals) -> Result<Child> {
 }
 
 impl Child {
+    /// Its number, as this process sees it; until it is reaped no other process has it.
+    pub fn pid(&self) -> u32 {
+        self.pid as u32
+    }
+
     /// Readable when there is [`Child::news`].
     pub fn talk(&self) -> &OwnedFd {
         &self.talk

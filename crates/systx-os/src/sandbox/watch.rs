@@ -6,9 +6,9 @@
 //! that could, it fails with `ENOSYS`. The filter needs no no_new_privs, so setuid programs stay what they
 //! are. Does not: know what is outside.
 //!
-//! Asked are connect, and the sends that may name an address; socket of a family that no network namespace
+//! Asked about peers are connect, and the sends that may name an address; socket of a family that no network namespace
 //! keeps in; io_uring, whose calls no filter sees; setns; and all of these by another ABI (32 bits), whose
-//! arguments are not read.
+//! arguments are not read. Asked about files is what [`Calls::Files`] says, and by another ABI what could copy a mount.
 //!
 //! Minimum kernel version: 5.5 (SECCOMP_USER_NOTIF_FLAG_CONTINUE). Source: seccomp(2), seccomp_unotify(2).
 
@@ -25,6 +25,19 @@ pub struct Watch {
     pub to: OwnedFd,
     /// The network of the command.
     pub network: Network,
+    /// The calls.
+    pub calls: Calls,
+}
+
+/// The calls that are asked about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Calls {
+    /// Those by which it reaches peers outside.
+    Peers,
+    /// Those that fail, or take long, on the mount of a directory that the kernel serves by itself ([`super::bind`]).
+    Files,
+    /// Both.
+    All,
 }
 
 /// The network of a watched command.
@@ -59,11 +72,20 @@ pub(super) const NATIVE: u32 = 0;
 /// socket, connect, sendmsg, sendto, io_uring_setup.
 const I386: u32 = 0x4000_0003;
 const I386_CALLS: [u32; 8] = [102, 345, 346, 359, 362, 370, 369, 425];
+/// And of mount, umount, umount2, ioctl, clone, pivot_root, unshare, open_by_handle_at, open_tree, move_mount, fsopen, fspick,
+/// clone3, open_tree_attr, file_setattr.
+const I386_FILE_CALLS: [u32; 15] = [21, 22, 52, 54, 120, 217, 310, 342, 428, 429, 430, 433, 435, 467, 469];
 /// From here on numbers are those of the x32 ABI: asm/unistd.h.
 pub(super) const X32: u32 = 0x4000_0000;
 
 /// Families of sockets that stay where a network namespace keeps them; what they send to is asked about.
 const FAMILIES: [i32; 4] = [libc::AF_UNIX, libc::AF_INET, libc::AF_INET6, libc::AF_NETLINK];
+
+/// open_tree_attr of Linux 6.15, and file_setattr of 6.17: one number for all architectures that we run on.
+pub(super) const OPEN_TREE_ATTR: i64 = 467;
+pub(super) const FILE_SETATTR: i64 = 469;
+/// Types of the requests of file systems, in their second byte: all ('f'), those that xfs began with ('X'), btrfs.
+const REQUESTS: [u32; 3] = [0x6600, 0x5800, 0x9400];
 
 /// Returns the flags of clone for a network of its own.
 pub(super) fn namespaces(watch: Option<&Watch>) -> i32 {
@@ -74,12 +96,12 @@ pub(super) fn namespaces(watch: Option<&Watch>) -> i32 {
 }
 
 /// To be called before any descriptor is made that is not to be closed.
-pub(super) fn prepare(to: BorrowedFd<'_>, network: Network) -> Prepared<'_> {
+pub(super) fn prepare(to: BorrowedFd<'_>, network: Network, calls: Calls) -> Prepared<'_> {
     let withheld = match network {
         Network::Own => inherited_sockets(),
         Network::Shared => Vec::new(),
     };
-    Prepared { to, filter: filter(), withheld }
+    Prepared { to, filter: filter(calls), withheld }
 }
 
 /// Watches this process, and what it starts from here on. It must be allowed to: by CAP_SYS_ADMIN in its user
@@ -197,27 +219,108 @@ fn argument(n: u32, half: Half) -> u32 {
 }
 
 /// The program. Every part is complete in itself: it ends the program, or goes on behind itself.
-fn filter() -> Vec<libc::sock_filter> {
-    let asked = || give_back(libc::SECCOMP_RET_USER_NOTIF);
-    let mut foreign = Vec::new();
-    if cfg!(target_arch = "x86_64") {
-        foreign.extend(unless_equal(I386, &[asked()]));
-        foreign.push(load(NUMBER));
-        I386_CALLS.iter().for_each(|call| foreign.extend(when_equal(*call, &[asked()])));
-        foreign.push(give_back(libc::SECCOMP_RET_ALLOW));
-    } else {
-        foreign.push(asked());
-    }
+fn filter(calls: Calls) -> Vec<libc::sock_filter> {
     let mut all = vec![load(ABI)];
-    all.extend(unless_equal(NATIVE, &foreign));
+    all.extend(unless_equal(NATIVE, &foreign(calls)));
     all.push(load(NUMBER));
     if cfg!(target_arch = "x86_64") {
         all.extend([jump(libc::BPF_JGE, X32, 0, 1), asked()]);
     }
+    if calls != Calls::Peers {
+        all.extend(about_files());
+    }
+    if calls != Calls::Files {
+        all.extend(about_peers());
+    }
+    all.push(allowed());
+    all
+}
+
+fn asked() -> libc::sock_filter {
+    give_back(libc::SECCOMP_RET_USER_NOTIF)
+}
+
+fn allowed() -> libc::sock_filter {
+    give_back(libc::SECCOMP_RET_ALLOW)
+}
+
+/// Of calls by another ABI, which are not read: those that might matter.
+fn foreign(calls: Calls) -> Vec<libc::sock_filter> {
+    if !cfg!(target_arch = "x86_64") {
+        return vec![asked()];
+    }
+    let mut foreign = Vec::new();
+    foreign.extend(unless_equal(I386, &[asked()]));
+    foreign.push(load(NUMBER));
+    let peers = I386_CALLS.iter().filter(|_| calls != Calls::Files);
+    let files = I386_FILE_CALLS.iter().filter(|_| calls != Calls::Peers);
+    peers.chain(files).for_each(|call| foreign.extend(when_equal(*call, &[asked()])));
+    foreign.push(allowed());
+    foreign
+}
+
+/// Calls that move, link and remove directories, make durable, request something of file systems, change or copy mounts,
+/// and end a process.
+fn about_files() -> Vec<libc::sock_filter> {
+    let mut all = Vec::new();
+    #[cfg(target_arch = "x86_64")]
+    for call in [libc::SYS_rename, libc::SYS_link, libc::SYS_rmdir] {
+        all.extend(when_equal(call as u32, &[asked()]));
+    }
+    #[cfg(not(target_arch = "riscv64"))]
+    all.extend(when_equal(libc::SYS_renameat as u32, &[asked()]));
+    for call in [
+        libc::SYS_renameat2,
+        libc::SYS_linkat,
+        libc::SYS_fsync,
+        libc::SYS_fdatasync,
+        libc::SYS_syncfs,
+        libc::SYS_sync_file_range,
+        libc::SYS_mount,
+        libc::SYS_umount2,
+        libc::SYS_pivot_root,
+        libc::SYS_move_mount,
+        libc::SYS_open_tree,
+        libc::SYS_fsopen,
+        libc::SYS_fspick,
+        OPEN_TREE_ATTR,
+        FILE_SETATTR,
+        libc::SYS_open_by_handle_at,
+        // Its flags are in memory.
+        libc::SYS_clone3,
+        libc::SYS_exit_group,
+    ] {
+        all.extend(when_equal(call as u32, &[asked()]));
+    }
+    let copies_mounts = [
+        load(argument(0, Half::Lower)),
+        jump(libc::BPF_JSET, libc::CLONE_NEWNS as u32, 0, 1),
+        asked(),
+        allowed(),
+    ];
+    for call in [libc::SYS_unshare, libc::SYS_clone] {
+        all.extend(when_equal(call as u32, &copies_mounts));
+    }
+    let removes_directory = [
+        load(argument(2, Half::Lower)),
+        jump(libc::BPF_JSET, libc::AT_REMOVEDIR as u32, 0, 1),
+        asked(),
+        allowed(),
+    ];
+    all.extend(when_equal(libc::SYS_unlinkat as u32, &removes_directory));
+    let mut requests = vec![load(argument(1, Half::Lower)), and(0xff00)];
+    REQUESTS.iter().for_each(|kind| requests.extend(when_equal(*kind, &[asked()])));
+    requests.push(allowed());
+    all.extend(when_equal(libc::SYS_ioctl as u32, &requests));
+    all
+}
+
+/// Calls that reach peers outside.
+fn about_peers() -> Vec<libc::sock_filter> {
+    let mut all = Vec::new();
     let calls =
         [libc::SYS_connect, libc::SYS_sendmsg, libc::SYS_sendmmsg, libc::SYS_io_uring_setup, libc::SYS_setns];
     calls.iter().for_each(|call| all.extend(when_equal(*call as u32, &[asked()])));
-    let allowed = || give_back(libc::SECCOMP_RET_ALLOW);
     // Of connected sockets: no address.
     let mut sends = vec![load(argument(4, Half::Lower))];
     sends.extend(unless_equal(0, &[asked()]));
@@ -229,12 +332,15 @@ fn filter() -> Vec<libc::sock_filter> {
     FAMILIES.iter().for_each(|family| sockets.extend(when_equal(*family as u32, &[allowed()])));
     sockets.push(asked());
     all.extend(when_equal(libc::SYS_socket as u32, &sockets));
-    all.push(allowed());
     all
 }
 
 fn load(at: u32) -> libc::sock_filter {
     libc::sock_filter { code: (libc::BPF_LD | libc::BPF_W | libc::BPF_ABS) as u16, jt: 0, jf: 0, k: at }
+}
+
+fn and(mask: u32) -> libc::sock_filter {
+    libc::sock_filter { code: (libc::BPF_ALU | libc::BPF_AND | libc::BPF_K) as u16, jt: 0, jf: 0, k: mask }
 }
 
 fn give_back(what: u32) -> libc::sock_filter {
@@ -256,7 +362,7 @@ fn unless_equal(k: u32, then: &[libc::sock_filter]) -> Vec<libc::sock_filter> {
 impl Watch {
     /// Prepares with its `to` and its choice of a network.
     pub(super) fn prepare(&self) -> Prepared<'_> {
-        prepare(self.to.as_fd(), self.network)
+        prepare(self.to.as_fd(), self.network, self.calls)
     }
 }
 
@@ -266,7 +372,11 @@ mod tests {
 
     /// Returns the filter's answer to a call: seccomp's view of it, interpreted.
     fn says(abi: u32, number: u32, args: [u64; 6]) -> u32 {
-        let (filter, mut at, mut a) = (filter(), 0, 0u32);
+        says_of(Calls::Peers, abi, number, args)
+    }
+
+    fn says_of(calls: Calls, abi: u32, number: u32, args: [u64; 6]) -> u32 {
+        let (filter, mut at, mut a) = (filter(calls), 0, 0u32);
         let word = |offset: u32| match offset {
             NUMBER => number,
             ABI => abi,
@@ -284,6 +394,10 @@ mod tests {
                 c if c == libc::BPF_LD | libc::BPF_W | libc::BPF_ABS => a = word(i.k),
                 c if c == libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K => {
                     at += usize::from(if a == i.k { i.jt } else { i.jf })
+                }
+                c if c == libc::BPF_ALU | libc::BPF_AND | libc::BPF_K => a &= i.k,
+                c if c == libc::BPF_JMP | libc::BPF_JSET | libc::BPF_K => {
+                    at += usize::from(if a & i.k != 0 { i.jt } else { i.jf })
                 }
                 c if c == libc::BPF_JMP | libc::BPF_JGE | libc::BPF_K => {
                     at += usize::from(if a >= i.k { i.jt } else { i.jf })
@@ -308,6 +422,37 @@ mod tests {
         assert_eq!(native(libc::SYS_sendto, [3, 1, 1, 0, 0, 16]), ALLOWED);
         assert_eq!(native(libc::SYS_sendto, [3, 1, 1, 0, 1 << 40, 16]), ASKED);
         assert_eq!(native(libc::SYS_sendto, [3, 1, 1, 0, 16, 16]), ASKED);
+    }
+
+    #[test]
+    fn calls_about_files_are_asked_about_where_that_is_wanted() {
+        let native = |calls, call: libc::c_long, args| says_of(calls, NATIVE, call as u32, args);
+        let removes = |flags: u64| [3, 0, flags, 0, 0, 0];
+        for calls in [Calls::Files, Calls::All] {
+            for call in [libc::SYS_renameat2, libc::SYS_linkat, libc::SYS_fsync, libc::SYS_exit_group] {
+                assert_eq!(native(calls, call, [0; 6]), ASKED, "{call}");
+                assert_eq!(native(Calls::Peers, call, [0; 6]), ALLOWED, "{call}");
+            }
+            assert_eq!(native(calls, libc::SYS_unlinkat, removes(libc::AT_REMOVEDIR as u64)), ASKED);
+            assert_eq!(native(calls, libc::SYS_unlinkat, removes(0)), ALLOWED);
+            // FS_IOC_SETFLAGS, FS_IOC_FSSETXATTR, BTRFS_IOC_SUBVOL_CREATE.
+            for request in [0x4008_6602, 0x401c_5820, 0x5000_940e] {
+                assert_eq!(native(calls, libc::SYS_ioctl, [3, request, 0, 0, 0, 0]), ASKED);
+            }
+            assert_eq!(native(calls, libc::SYS_ioctl, [3, 0x5401, 0, 0, 0, 0]), ALLOWED);
+            assert_eq!(native(calls, libc::SYS_openat, [9; 6]), ALLOWED);
+            for call in [libc::SYS_clone, libc::SYS_unshare] {
+                assert_eq!(native(calls, call, [libc::CLONE_NEWNS as u64, 0, 0, 0, 0, 0]), ASKED, "{call}");
+                assert_eq!(native(calls, call, [libc::CLONE_VM as u64, 0, 0, 0, 0, 0]), ALLOWED, "{call}");
+            }
+        }
+        assert_eq!(native(Calls::Files, libc::SYS_connect, [0; 6]), ALLOWED);
+        assert_eq!(native(Calls::All, libc::SYS_connect, [0; 6]), ASKED);
+        if cfg!(target_arch = "x86_64") {
+            assert!(I386_FILE_CALLS.iter().all(|call| says_of(Calls::All, I386, *call, [0; 6]) == ASKED));
+            assert!(I386_CALLS.iter().all(|call| says_of(Calls::Files, I386, *call, [0; 6]) == ALLOWED));
+            assert_eq!(says_of(Calls::Files, NATIVE, X32 + 165, [0; 6]), ASKED);
+        }
     }
 
     #[test]

@@ -4,7 +4,7 @@ use crate::call::Call;
 use crate::listings::FIRST;
 use crate::view::View;
 use crate::wire::layout::ReadIn;
-use crate::wire::{Dirent, Plus, Reply};
+use crate::wire::{Dirent, Lasts, Plus, Reply};
 use std::os::fd::AsFd;
 use systx_engine::outcome::{Verb, VerbError};
 use systx_engine::transaction::{Attr, DirEntry, Node};
@@ -38,12 +38,13 @@ impl<O: Os<Fd: AsFd>> View<O> {
             return Ok(());
         }
         let mut hidden = 0;
+        let lasts = if self.tx.is_shared(call.node) { Lasts::Moment } else { Lasts::Forever };
         for (entry, next) in snapshot.after(args.offset.max(FIRST)) {
             let told = self.details(call.node, entry, detail)?;
             hidden += u64::from(told.is_none());
             let plus = match &told {
                 _ if detail == Detail::Names => Plus::No,
-                Some((node, attr)) => Plus::Node(self.number(call, *node), attr),
+                Some((node, attr)) => Plus::Node(self.number(call, *node), attr, lasts),
                 None => Plus::Unknown,
             };
             if !reply.dirent(Dirent { name: &entry.name, ino: entry.ino, kind: entry.kind, next }, plus) {

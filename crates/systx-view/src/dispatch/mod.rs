@@ -18,6 +18,7 @@ mod shared;
 mod xattrs;
 
 use crate::call::Call;
+use crate::nodes::id_of;
 use crate::view::View;
 use crate::wire::layout::InitIn;
 use crate::wire::{negotiate, Answer, Id, Lasts, Opcode, Reply, Request};
@@ -53,6 +54,9 @@ impl<O: Os<Fd: AsFd>> View<O> {
             }
         };
         trace!(request = %Request::named(message), node, ?result, "request");
+        if reply.is_postponed() {
+            return None;
+        }
         Some(reply.finish(unique, result))
     }
 
@@ -60,6 +64,9 @@ impl<O: Os<Fd: AsFd>> View<O> {
         if opcode.goes_there() {
             // The kernel has checked the way by what it was told of it before.
             self.tx.way_still_holds(call.uid, call.node)?;
+        }
+        if opcode.is_in_directory() {
+            self.natives.is_entered(call.node);
         }
         match opcode {
             Opcode::Lookup => self.lookup(call, reply),
@@ -102,25 +109,39 @@ impl<O: Os<Fd: AsFd>> View<O> {
 
     /// A node's number for the kernel, which may use it from now on.
     fn number(&mut self, call: &Call<'_>, node: Node) -> Id {
-        self.known = self.known.max(node);
-        self.kernel_gets(call.connection, node);
-        Id { number: call.id(node), generation: self.tx.generation(node) }
+        self.number_on(call.connection, node)
     }
 
-    /// Answers with a node that has just got a name, or was found under one that stays.
+    /// That, on a connection.
+    pub(crate) fn number_on(&mut self, connection: usize, node: Node) -> Id {
+        self.known = self.known.max(node);
+        self.kernel_gets(connection, node);
+        Id { number: id_of(node, self.root(connection)), generation: self.tx.generation(node) }
+    }
+
+    /// Answers with a node that has just got a name in the directory of the request.
     fn introduce(&mut self, call: &Call<'_>, node: Node, attr: &Attr, reply: &mut Reply) {
-        self.introduce_by(call, node, attr, Lasts::Forever, reply);
+        // Where processes change names by themselves, they change that, too.
+        let lasts = if self.tx.is_shared(call.node) { Lasts::Moment } else { Lasts::Forever };
+        self.introduce_by(call, node, attr, lasts, reply);
     }
 
     /// Answers with a node.
-    fn introduce_by(&mut self, call: &Call<'_>, node: Node, attr: &Attr, name: Lasts, reply: &mut Reply) {
+    pub(crate) fn introduce_by(
+        &mut self,
+        call: &Call<'_>,
+        node: Node,
+        attr: &Attr,
+        name: Lasts,
+        reply: &mut Reply,
+    ) {
         let lasts = self.lasts(node);
         reply.entry(self.number(call, node), attr, name, lasts);
     }
 
     /// How long the kernel may keep attributes.
     fn lasts(&self, node: Node) -> Lasts {
-        if self.tx.stays(node) {
+        if self.tx.stays(node) && !self.tx.is_within_shared(node) {
             Lasts::Forever
         } else {
             Lasts::Moment
@@ -128,7 +149,7 @@ impl<O: Os<Fd: AsFd>> View<O> {
     }
 
     /// Returns the number that a program gets. The owner of a doomed transaction is informed first.
-    fn error_number(&mut self, error: VerbError) -> Errno {
+    pub(crate) fn error_number(&mut self, error: VerbError) -> Errno {
         match error {
             VerbError::Os(number) => number,
             VerbError::Doomed(conflict) => {

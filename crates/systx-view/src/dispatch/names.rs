@@ -24,11 +24,12 @@ impl<O: Os<Fd: AsFd>> View<O> {
             }
             name => {
                 let found = self.tx.lookup(call.node, name)?;
-                let stays = self.tx.name_stays(call.node, name);
+                let stays = self.tx.name_stays(call.node, name) && !self.tx.is_shared(call.node);
                 (found, if stays { Lasts::Forever } else { Lasts::Moment })
             }
         };
         match found {
+            Some((node, _)) if self.natives.is_fresh(node) => self.lookup_fresh(&call, node, reply)?,
             Some((node, attr)) => self.introduce_by(&call, node, &attr, lasts, reply),
             None => reply.no_entry(lasts),
         }
@@ -65,7 +66,8 @@ impl<O: Os<Fd: AsFd>> View<O> {
         if self.tx.is_sub_area(name) {
             self.divided.ring();
         }
-        self.introduce(&call, node, &attr, reply);
+        let lasts = self.made_directory(&call, node);
+        self.introduce_by(&call, node, &attr, lasts, reply);
         Ok(())
     }
 
@@ -100,6 +102,7 @@ impl<O: Os<Fd: AsFd>> View<O> {
     fn move_name(&mut self, mut call: Call<'_>, new_dir: u64, how: Rename) -> Verb<()> {
         let (name, new_name) = (call.name()?, call.name()?);
         let new_dir = call.other(new_dir)?;
+        self.natives.is_entered(new_dir);
         self.may_take(&call, call.node, name)?;
         self.may_take(&call, new_dir, new_name)?;
         self.tx.rename(call.node, name, new_dir, new_name, how)

@@ -44,9 +44,10 @@ impl<O: Os<Fd: AsFd>> View<O> {
             return Ok(reply.sized(self.tx.id().to_string().as_bytes(), args.size)?);
         }
         let value = match name {
-            // A read-committed node is found again by no handle, which an inner one needs.
+            // A read-committed node is found again by no handle, which an inner one needs; and what the kernel serves by
+            // itself is in no inner one.
             name if name == crate::DEPTH_ATTRIBUTE.as_bytes() => {
-                if self.is_read_committed() {
+                if self.is_read_committed() || self.natives.are_bound() {
                     return Err(Errno::NODATA.into());
                 }
                 self.depth.to_string().into_bytes()

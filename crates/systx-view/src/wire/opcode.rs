@@ -109,6 +109,14 @@ impl Opcode {
         looks || names || matches!(self, Rename | Rename2)
     }
 
+    /// Returns true if it is about a name in a directory, or about all of them.
+    pub fn is_in_directory(self) -> bool {
+        use Opcode::*;
+        let names =
+            matches!(self, Lookup | Mknod | Mkdir | Symlink | Create | Tmpfile | Link | Unlink | Rmdir);
+        names || matches!(self, Rename | Rename2 | Opendir | Readdir | Readdirplus)
+    }
+
     /// Returns true if the kernel waits for an answer.
     pub fn has_reply(self) -> bool {
         !matches!(self, Opcode::Forget | Opcode::BatchForget | Opcode::Interrupt)

@@ -15,6 +15,7 @@ pub struct Reply {
     buf: Box<[u8]>,
     len: usize,
     limit: usize,
+    is_postponed: bool,
 }
 
 impl Default for Reply {
@@ -27,12 +28,23 @@ impl Reply {
     /// An empty reply.
     pub fn new() -> Reply {
         let buf = vec![0; HEADER_BYTES + TRANSFER_BYTES_MAX as usize + 4096].into_boxed_slice();
-        Reply { len: HEADER_BYTES, limit: buf.len(), buf }
+        Reply { len: HEADER_BYTES, limit: buf.len(), buf, is_postponed: false }
     }
 
     /// Forgets what was put.
     pub fn clear(&mut self) {
         (self.len, self.limit) = (HEADER_BYTES, self.buf.len());
+        self.is_postponed = false;
+    }
+
+    /// Answers nothing yet: who asks waits on.
+    pub fn postpone(&mut self) {
+        self.is_postponed = true;
+    }
+
+    /// Returns true if nothing is to be answered yet.
+    pub fn is_postponed(&self) -> bool {
+        self.is_postponed
     }
 
     /// Bounds the body to what the kernel has room for.
@@ -126,7 +138,7 @@ impl Reply {
         match plus {
             Plus::No => {}
             Plus::Unknown => self.put(&EntryOut::default()),
-            Plus::Node(id, attr) => self.entry(id, attr, Lasts::Forever, Lasts::Forever),
+            Plus::Node(id, attr, lasts) => self.entry(id, attr, lasts, lasts),
         }
         let namelen = entry.name.len() as u32;
         self.put(&WireDirent {
@@ -222,8 +234,8 @@ pub enum Plus<'a> {
     No,
     /// Nothing: the kernel asks when it needs to know.
     Unknown,
-    /// This.
-    Node(Id, &'a Attr),
+    /// This, for so long.
+    Node(Id, &'a Attr, Lasts),
 }
 
 fn entry(id: Id, attr: &Attr, name_lasts: Lasts, attr_lasts: Lasts) -> EntryOut {
@@ -323,8 +335,8 @@ mod tests {
         assert_eq!(reply.body_bytes(), 32);
         let long = Dirent { name: b"123456789", next: 2, ..e };
         let id = Id { number: 5, generation: 0 };
-        assert!(!reply.dirent(long, Plus::Node(id, &attr())));
-        assert!(reply.dirent(Dirent { name: b"12345678", ..long }, Plus::Node(id, &attr())));
+        assert!(!reply.dirent(long, Plus::Node(id, &attr(), Lasts::Forever)));
+        assert!(reply.dirent(Dirent { name: b"12345678", ..long }, Plus::Node(id, &attr(), Lasts::Forever)));
         let bytes = reply.finish(1, Ok(())).to_vec();
         assert_eq!(bytes.len(), 16 + 32 + 128 + 24 + 8);
         assert_eq!(bytes[16 + 16..16 + 32], [3, 0, 0, 0, 4, 0, 0, 0, b'a', b'b', b'c', 0, 0, 0, 0, 0]);

@@ -113,6 +113,7 @@ impl<O: Os<Fd: AsFd>> View<O> {
 
     fn forget_one(&mut self, connection: usize, id: u64, times: u64) {
         if let Some(node) = node_of(id, self.root(connection)).filter(|node| *node <= self.known) {
+            self.natives.is_entered(node);
             self.tx.forget_node(node, times);
         }
     }
