@@ -3,9 +3,9 @@
 //! Owns: the decision, from what the mounts of the call's names are. Guarantees: a call that stays on one mount costs no
 //! question to the kernel where its text shows that. Does not: act.
 //!
-//! The kernel moves and links nothing from one mount to another (`EXDEV`), and moves or removes nothing on which something
-//! is mounted (`EBUSY`).
+//! The kernel refuses to move or link from one mount to another (`EXDEV`), and to move or remove a mount point (`EBUSY`).
 
+use systx_os::sandbox::bind;
 use systx_os::sandbox::calls::Name;
 
 /// A directory that is bound.
@@ -21,7 +21,7 @@ pub struct Bind<'a> {
 pub type MountOf<'a> = &'a dyn Fn(Option<i32>, &[u8]) -> Option<u64>;
 
 /// Returns the mounts of `binds` that are, or may be, in the way of a call with these names. `mount_of` finds the mount on
-/// which a path from a descriptor, or from the working directory, ends; `None`: not without asking a file system.
+/// which a path from a descriptor, or from the working directory, ends; `None`: it can't be found out.
 pub fn concerned(names: &[Name], binds: &[Bind<'_>], mount_of: MountOf<'_>) -> Vec<u64> {
     let parts: Vec<_> = names.iter().map(|name| (name.from, split(&name.path))).collect();
     // Its parents may have been renamed, it itself can't be: that takes the mount away first.
@@ -68,11 +68,9 @@ fn without_slashes(path: &[u8]) -> &[u8] {
 
 /// Directory and last name of a path, which may end in slashes.
 fn split(path: &[u8]) -> (&[u8], &[u8]) {
-    let path = without_slashes(path);
-    match path.iter().rposition(|byte| *byte == b'/') {
-        Some(0) => (b"/", &path[1..]),
-        Some(slash) => (&path[..slash], &path[slash + 1..]),
-        None => (b"", path),
+    match bind::split(without_slashes(path)) {
+        (b"", last) if path.starts_with(b"/") => (b"/", last),
+        split => split,
     }
 }
 

@@ -2,8 +2,8 @@
 //!
 //! Owns: the mounts that exist, for whom, and when they go: with the process for which they were made, before a call that
 //! would fail on them ([`crossing`]), and at the end. Guarantees: at the end none is left that anything outside still uses,
-//! or the transaction does not commit: nobody can change what was committed through a descriptor of a new directory. A
-//! call is never made for its caller: what is in its way is taken out of it, and the kernel decides as for anybody. Does
+//! or the transaction does not commit: nobody can change what was committed through a descriptor of a new directory. No
+//! call is made for its caller: the mounts that it would fail on are taken away, and the kernel decides. Does
 //! not: answer programs that look at files; the view does.
 //!
 //! ```text
@@ -18,18 +18,17 @@ use crossing::{concerned, Bind};
 use std::collections::{HashMap, VecDeque};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::time::{Duration, Instant};
-use systx_os::sandbox::bind::{
-    intent, mount_of, now, open_process, process_of, Bound, Ground, Intent, Report, Work,
-};
+use systx_os::process;
+use systx_os::sandbox::bind::{intent, mount_of, process_of, split, Bound, Ground, Intent, Report, Work};
 use systx_os::sandbox::calls::{Answer, FileCall, Name};
 use systx_os::sandbox::root::{Base, Step};
 use systx_os::Errno;
 
-/// The reason for which it is of the outermost transaction alone.
+/// Said to an inner run, which has no `--native` of its own.
 pub const PART_OF_ANOTHER: &str =
     "--native is for a transaction of its own, and this run is part of another one: give it to that";
 
-/// The reason for which it is of none that stays open.
+/// Said to a run that may leave its transaction open.
 pub const STAYS_OPEN: &str =
     "--native is for a transaction that ends with its command: leave --on-error keep out";
 
@@ -83,7 +82,7 @@ impl Seen {
         self.at.windows(2).all(|two| two[0].0 == two[1].0)
     }
 
-    /// The path in the command's tree of what has this path in the view.
+    /// Path in the command's tree of the object that has this path in the view.
     fn path(&self, inside: &[u8]) -> Option<Vec<u8>> {
         self.at.iter().find_map(|(at, part)| {
             let rest = match part.as_slice() {
@@ -120,13 +119,13 @@ const ENDED_MAX: usize = 64;
 /// How long one waits for a process that ends to let go of what it has open.
 const LETTING_GO: Duration = Duration::from_millis(5);
 
-/// The binding thread's part that it is given.
+/// The descriptors and places that the binding thread is given.
 pub struct Lent {
     work: Work,
     seen: Vec<Seen>,
 }
 
-/// That at work, in the thread.
+/// The directories that are bound, in the thread that binds.
 pub struct Natives<'a> {
     work: &'a Work,
     seen: &'a [Seen],
@@ -134,7 +133,7 @@ pub struct Natives<'a> {
     all: Vec<Native>,
     /// Threads whose call about names goes on, and since when.
     calling: HashMap<u32, Instant>,
-    /// The processes that have ended last: what their threads still make is not bound.
+    /// The latest processes to end. Directories that their threads still make are not bound.
     ended: VecDeque<u32>,
     /// When those of ended processes were tried last.
     retried: Instant,
@@ -201,7 +200,7 @@ impl Natives<'_> {
 
     fn bind_next(&mut self) {
         let Some((job, tree)) = self.work.next() else { return };
-        let in_time = || now().saturating_sub(job.asked) < TOO_LATE.as_nanos() as u64;
+        let in_time = || job.asked.elapsed() < TOO_LATE;
         // Who moves or links something into it must not find a mount there that was none a moment before.
         self.forget_calls();
         let seen = self.seen.get(job.mount as usize);
@@ -211,7 +210,7 @@ impl Natives<'_> {
         let bound = match (&self.ground, place, tree) {
             (Some(ground), Some((device, at)), Some(tree)) if may_be => {
                 ground.bind(&tree, &at, (device, job.ino)).and_then(|bound| {
-                    // The view has no longer waited.
+                    // Else the view has let the walk go on.
                     if in_time() || ground.unbind(&bound).is_err() {
                         Ok(bound)
                     } else {
@@ -223,8 +222,8 @@ impl Natives<'_> {
         };
         match bound {
             Ok(bound) => {
-                let name = job.path.rsplit(|byte| *byte == b'/').next().unwrap_or_default().to_vec();
-                let process = open_process(job.user).ok();
+                let name = split(&job.path).1.to_vec();
+                let process = process::watch(job.user).ok();
                 let is_for_nobody = process.is_none();
                 tracing::debug!(path = %String::from_utf8_lossy(&job.path), "a directory is bound");
                 self.all.push(Native { node: job.node, bound, name, user: job.user, process });

@@ -24,21 +24,23 @@ use rustix::fs::{AtFlags, Mode, OFlags, ResolveFlags, StatxAttributes, StatxFlag
 use rustix::io::Errno;
 use rustix::mount::{MoveMountFlags, OpenTreeFlags, UnmountFlags};
 use rustix::thread::{move_into_link_name_space, LinkNameSpaceType};
+use std::collections::VecDeque;
 use std::os::unix::ffi::OsStrExt;
 use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 /// The view's end: it asks for directories to be bound.
 pub struct Binder {
-    jobs: OwnedFd,
-    reports: Arc<Reports>,
+    /// Each message is a mount, of the next job.
+    trees: OwnedFd,
+    shared: Arc<Shared>,
 }
 
 /// The thread's end.
 pub struct Work {
-    jobs: OwnedFd,
-    reports: Arc<Reports>,
+    trees: OwnedFd,
+    shared: Arc<Shared>,
 }
 
 /// A directory to be bound.
@@ -52,8 +54,8 @@ pub struct Job {
     pub user: u32,
     /// Inode number of the directory, as the view shows it.
     pub ino: u64,
-    /// When it was asked for: [`now`].
-    pub asked: u64,
+    /// When it was asked for.
+    pub asked: Instant,
     /// Its path from the root of that mount, without leading slash.
     pub path: Vec<u8>,
 }
@@ -71,10 +73,11 @@ pub enum Report {
     Over,
 }
 
-struct Reports {
-    /// How many there are; looked at before each request.
+struct Shared {
+    jobs: Mutex<VecDeque<Job>>,
+    /// How many reports there are; looked at before each request.
     waiting: AtomicUsize,
-    queue: Mutex<Vec<Report>>,
+    reports: Mutex<Vec<Report>>,
     bell: EventFd,
     /// The thread, 0 before it runs.
     thread: AtomicU32,
@@ -82,104 +85,92 @@ struct Reports {
 
 /// Two ends.
 pub fn pair() -> Result<(Binder, Work)> {
-    let (jobs, theirs) = socket_pair()?;
-    let (waiting, queue, bell) = (AtomicUsize::new(0), Mutex::new(Vec::new()), EventFd::new()?);
-    let reports = Arc::new(Reports { waiting, queue, bell, thread: AtomicU32::new(0) });
-    rustix::io::ioctl_fionbio(&jobs, true)?;
-    Ok((Binder { jobs, reports: reports.clone() }, Work { jobs: theirs, reports }))
+    let (trees, theirs) = socket_pair()?;
+    let (jobs, reports) = (Mutex::default(), Mutex::default());
+    let (waiting, bell, thread) = (AtomicUsize::new(0), EventFd::new()?, AtomicU32::new(0));
+    let shared = Arc::new(Shared { jobs, waiting, reports, bell, thread });
+    rustix::io::ioctl_fionbio(&trees, true)?;
+    Ok((Binder { trees, shared: shared.clone() }, Work { trees: theirs, shared }))
+}
+
+/// Nothing panics while it holds one.
+fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Binder {
     /// Asks for a directory to be bound, and says whether it could: if so, a report follows. `dir` is what is to be
     /// found under its name from then on.
-    pub fn ask(&self, job: &Job, dir: BorrowedFd<'_>) -> bool {
+    pub fn ask(&self, job: Job, dir: BorrowedFd<'_>) -> bool {
         let how =
             OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC | OpenTreeFlags::AT_EMPTY_PATH;
-        let tree = rustix::mount::open_tree(dir, c"", how);
-        tree.and_then(|tree| sockets::send(&self.jobs, &job.to_bytes(), &[tree.as_fd()])).is_ok()
+        rustix::mount::open_tree(dir, c"", how).and_then(|tree| self.hand_over(job, tree.as_fd())).is_ok()
+    }
+
+    fn hand_over(&self, job: Job, tree: BorrowedFd<'_>) -> Result<()> {
+        // The thread takes a job for each message, and so none before this one's.
+        locked(&self.shared.jobs).push_back(job);
+        sockets::send(&self.trees, b"J", &[tree]).inspect_err(|_| {
+            locked(&self.shared.jobs).pop_back();
+        })
     }
 
     /// Returns true if a thread is the one that binds: what it looks up is for that.
     pub fn is_own(&self, thread: u32) -> bool {
-        self.reports.thread.load(Ordering::Acquire) == thread
+        self.shared.thread.load(Ordering::Acquire) == thread
     }
 
     /// Takes the reports that have come. Without one it costs a look at memory.
     pub fn reports(&self) -> Vec<Report> {
-        if self.reports.waiting.load(Ordering::Acquire) == 0 {
+        if self.shared.waiting.load(Ordering::Acquire) == 0 {
             return Vec::new();
         }
-        self.reports.bell.silence();
-        let mut queue = self.reports.queue.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-        self.reports.waiting.store(0, Ordering::Release);
-        std::mem::take(&mut queue)
+        self.shared.bell.silence();
+        let mut reports = locked(&self.shared.reports);
+        self.shared.waiting.store(0, Ordering::Release);
+        std::mem::take(&mut reports)
     }
 
     /// Readable when a report has come.
     pub fn bell(&self) -> &EventFd {
-        &self.reports.bell
+        &self.shared.bell
     }
 }
 
 impl Work {
     /// Says that this thread is the one that binds.
     pub fn begin(&self) {
-        self.reports.thread.store(rustix::thread::gettid().as_raw_nonzero().get() as u32, Ordering::Release);
+        self.shared.thread.store(rustix::thread::gettid().as_raw_nonzero().get() as u32, Ordering::Release);
     }
 
-    /// The next job, with the mount if there was room for its descriptor; `None`: none is there, or no view is left. Waits, if it is not
+    /// The next job, with the mount if there was room for its descriptor; `None`: no view is left. Waits, if it is not
     /// [readable](AsFd::as_fd).
     pub fn next(&self) -> Option<(Job, Option<OwnedFd>)> {
-        let (mut bytes, mut fds) = ([0; Job::BYTES_MAX], Vec::new());
-        let n = sockets::receive(&self.jobs, &mut bytes, &mut fds).ok()?;
-        Some((Job::from_bytes(bytes.get(..n)?)?, fds.pop()))
+        let mut fds = Vec::new();
+        match sockets::receive(&self.trees, &mut [0; 1], &mut fds) {
+            Ok(1..) => locked(&self.shared.jobs).pop_front().map(|job| (job, fds.pop())),
+            Ok(0) | Err(_) => None,
+        }
     }
 
     /// Tells the view.
     pub fn report(&self, report: Report) {
-        let mut queue = self.reports.queue.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-        queue.push(report);
-        self.reports.waiting.store(queue.len(), Ordering::Release);
-        self.reports.bell.ring();
+        let mut reports = locked(&self.shared.reports);
+        reports.push(report);
+        self.shared.waiting.store(reports.len(), Ordering::Release);
+        self.shared.bell.ring();
     }
 
     /// Its descriptors, for the thread's own table.
     pub fn descriptors(&self) -> [BorrowedFd<'_>; 2] {
-        [self.jobs.as_fd(), self.reports.bell.as_fd()]
+        [self.trees.as_fd(), self.shared.bell.as_fd()]
     }
 }
 
 impl AsFd for Work {
     fn as_fd(&self) -> BorrowedFd<'_> {
-        self.jobs.as_fd()
+        self.trees.as_fd()
     }
-}
-
-impl Job {
-    const HEAD: usize = 32;
-    /// Length of a path that is walked in one call, in bytes.
-    pub const PATH_MAX: usize = 4095;
-    const BYTES_MAX: usize = Job::HEAD + Job::PATH_MAX;
-
-    fn to_bytes(&self) -> Vec<u8> {
-        let Job { node, mount, user, ino, asked, path } = self;
-        let head = [&node.to_ne_bytes()[..], &mount.to_ne_bytes(), &user.to_ne_bytes(), &ino.to_ne_bytes()];
-        [&head.concat(), &asked.to_ne_bytes()[..], &path[..]].concat()
-    }
-
-    fn from_bytes(bytes: &[u8]) -> Option<Job> {
-        let long = |at: usize| Some(u64::from_ne_bytes(bytes.get(at..at + 8)?.try_into().ok()?));
-        let short = |at: usize| Some(u32::from_ne_bytes(bytes.get(at..at + 4)?.try_into().ok()?));
-        let path = bytes.get(Job::HEAD..)?.to_vec();
-        let (ino, asked) = (long(16)?, long(24)?);
-        Some(Job { node: long(0)?, mount: short(8)?, user: short(12)?, ino, asked, path })
-    }
-}
-
-/// Nanoseconds of a clock that both ends have.
-pub fn now() -> u64 {
-    let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
-    now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
 }
 
 /// A mount that was made.
@@ -318,7 +309,7 @@ fn is_root(found: &rustix::fs::Statx) -> bool {
 }
 
 /// Directory and last name of a path.
-fn split(path: &[u8]) -> (&[u8], &[u8]) {
+pub fn split(path: &[u8]) -> (&[u8], &[u8]) {
     match path.iter().rposition(|byte| *byte == b'/') {
         Some(slash) => (&path[..slash], &path[slash + 1..]),
         None => (b"", path),
@@ -426,12 +417,6 @@ pub fn process_of(thread: u32) -> Option<u32> {
     status.split(|byte| *byte == b'\n').find_map(number)
 }
 
-/// Opens a process, to be told of its end.
-pub fn open_process(process: u32) -> Result<OwnedFd> {
-    let pid = rustix::process::Pid::from_raw(process as i32).ok_or(Errno::SRCH)?;
-    rustix::process::pidfd_open(pid, rustix::process::PidfdFlags::empty())
-}
-
 /// Number of the mount on which something is that a thread names by a path from a descriptor of it, or from where it is;
 /// `None`: it can't be found out. A file system is asked only for what the kernel does not know, as it may not answer.
 ///
@@ -473,17 +458,22 @@ mod tests {
     #[test]
     fn a_job_arrives_as_it_was_sent() {
         let (binder, work) = pair().unwrap();
-        let job =
-            Job { node: 1 << 40, mount: 2, user: 77, ino: 1 << 33, asked: now(), path: b"a/b c".to_vec() };
+        let job = Job {
+            node: 1 << 40,
+            mount: 2,
+            user: 77,
+            ino: 1 << 33,
+            asked: Instant::now(),
+            path: b"a/b c".to_vec(),
+        };
         let null = std::fs::File::open("/dev/null").unwrap();
-        sockets::send(&binder.jobs, &job.to_bytes(), &[null.as_fd()]).unwrap();
+        binder.hand_over(job.clone(), null.as_fd()).unwrap();
         assert_eq!(work.next().map(|(job, _)| job), Some(job));
         assert!(binder.reports().is_empty());
         work.report(Report::Bound(3));
         work.report(Report::Left(3));
         assert_eq!(binder.reports(), [Report::Bound(3), Report::Left(3)]);
         assert!(binder.reports().is_empty() && !binder.bell().is_rung());
-        assert_eq!(Job::from_bytes(&[0; 31]), None);
     }
 
     #[test]

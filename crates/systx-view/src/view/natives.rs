@@ -20,7 +20,7 @@ use std::time::{Duration, Instant};
 use systx_engine::outcome::Verb;
 use systx_engine::transaction::Node;
 use systx_os::fuse::EventFd;
-use systx_os::sandbox::bind::{intent, now, process_of, Binder, Intent, Job, Report};
+use systx_os::sandbox::bind::{intent, process_of, Binder, Intent, Job, Report};
 use systx_os::{Errno, Os};
 
 /// Directories that are bound at a time. The kernel allows 100,000 mounts (fs.mount-max).
@@ -164,12 +164,9 @@ impl<O: Os<Fd: AsFd>> View<O> {
     fn ask_to_bind(&mut self, node: Node, user: u32) -> bool {
         let mount = self.tx.mount_of(node);
         let (path, ino) = (self.tx.path_of(node), self.tx.ino(node));
-        if path.len() > Job::PATH_MAX / 2 {
-            return false;
-        }
         let Ok(Some(dir)) = self.tx.share(node) else { return false };
-        let job = Job { node: node.0, mount: mount as u32, user, ino, asked: now(), path };
-        let asked = self.natives.by.as_ref().is_some_and(|binder| binder.ask(&job, dir.as_fd()));
+        let job = Job { node: node.0, mount: mount as u32, user, ino, asked: Instant::now(), path };
+        let asked = self.natives.by.as_ref().is_some_and(|binder| binder.ask(job, dir.as_fd()));
         if asked {
             self.natives.bound += 1;
         } else {
