@@ -91,7 +91,8 @@ pub fn measure(setup: &Setup, report: &mut Report) -> Outcome<()> {
     let archive = input.archive();
     let mut rows = Vec::new();
     for program in PROGRAMS {
-        let (mut plain, mut ours, mut native) = (Samples::default(), Samples::default(), Samples::default());
+        let (mut plain, mut ours, mut requests) =
+            (Samples::default(), Samples::default(), Samples::default());
         for _ in 0..setup.repeats {
             let dir = prepared(setup, &input, program.before)?;
             plain.push(timed(
@@ -100,19 +101,19 @@ pub fn measure(setup: &Setup, report: &mut Report) -> Outcome<()> {
                     .arg(&archive)
                     .current_dir(&dir),
             )?);
-            for (samples, options) in [(&mut ours, &[][..]), (&mut native, &["--native"][..])] {
+            for (samples, options) in [(&mut ours, &[][..]), (&mut requests, &["--no-native"][..])] {
                 let dir = prepared(setup, &input, program.before)?;
                 let mut command = systx(setup, &dir);
                 let words = ["--", "/bin/sh", "-c", program.script, "sh"];
                 samples.push(timed(command.args(options).args(words).arg(&archive))?);
             }
         }
-        let all = [plain.min(), plain.median(), ours.min(), ours.median(), native.min(), native.median()];
+        let all = [plain.min(), plain.median(), ours.min(), ours.median(), requests.min(), requests.median()];
         let numbers = all.map(digits);
         let mut row = vec![program.name.to_owned()];
         row.extend(numbers);
         row.push(format!("{:.2}", ours.min() / plain.min()));
-        row.push(format!("{:.2}", native.min() / plain.min()));
+        row.push(format!("{:.2}", requests.min() / plain.min()));
         row.push(program.target.to_owned());
         rows.push(row);
     }
@@ -122,10 +123,10 @@ pub fn measure(setup: &Setup, report: &mut Report) -> Outcome<()> {
         "median",
         "systx min",
         "median",
-        "`--native` min",
+        "`--no-native` min",
         "median",
         "ratio of min",
-        "of `--native`",
+        "of `--no-native`",
         "target",
     ];
     report.table("Plain: the program, then `sync -f`.", &head, &rows);

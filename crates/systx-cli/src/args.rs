@@ -200,12 +200,12 @@ pub struct Run {
     #[command(flatten)]
     #[allow(missing_docs)]
     pub network: Network,
-    /// Have the kernel serve directories that the command makes: several times as fast where it makes many files. While
-    /// the process that made one runs, it is a mount: a `git` around it and what keeps to one file system stop there, and
-    /// to move or link something across its border while a file in it is open fails (EXDEV, EBUSY). A process outside
-    /// that has got a file in it open keeps the whole transaction from committing. For root
-    #[arg(long, conflicts_with = "no_commit")]
-    pub native: bool,
+    /// Serve directories that the command makes as all others. Without it, and for root, the kernel serves such a
+    /// directory by itself while the process that has made it runs: several times as fast where it makes many files, but
+    /// for so long it is another file system to what keeps to one. A process outside that has got a descriptor of it keeps
+    /// the transaction from committing
+    #[arg(long)]
+    pub no_native: bool,
     /// Write the outcome as one line of JSON to descriptor N, which the command does not get
     #[arg(long, value_name = "N")]
     pub status_fd: Option<i32>,

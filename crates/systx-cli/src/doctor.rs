@@ -196,9 +196,14 @@ fn fuse() -> Line {
 fn passthrough(os: &Linux) -> Line {
     let subject = "FUSE passthrough";
     match (os.uid(), systx_os::linux::kernel_release() >= (6, 9)) {
-        (0, true) => line(subject, Holds::Yes, "large files are read and written without a copy", None),
+        (0, true) => line(
+            subject,
+            Holds::Yes,
+            "the kernel itself serves large files, and directories that a command makes",
+            None,
+        ),
         (0, false) => {
-            let text = "large files go through systx: slower";
+            let text = "large files and new directories go through systx: slower";
             line(subject, Holds::Weaker, text, Some("Use Linux 6.9 or later"))
         }
         _ => line(subject, Holds::Weaker, "needs root: large files go through systx, slower", None),

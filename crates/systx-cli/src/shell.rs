@@ -43,7 +43,7 @@ pub fn as_run(args: Shell) -> Run {
         undoable,
         hold_output,
         network,
-        native: false,
+        no_native: true,
         status_fd,
         json,
         verbose,

@@ -30,10 +30,10 @@ fn main() {
         ("java_commits_what_it_does_plainly_and_aborts_without_a_trace", |dir| agrees(dir, "java")),
         ("cargo_commits_what_it_does_plainly_and_aborts_without_a_trace", |dir| agrees(dir, "cargo")),
         ("postgres_commits_what_it_does_plainly_and_aborts_without_a_trace", |dir| agrees(dir, "postgres")),
-        ("tar_does_so_in_directories_that_the_kernel_serves", |dir| agrees_natively(dir, "tar")),
-        ("git_does_so_in_directories_that_the_kernel_serves", |dir| agrees_natively(dir, "git")),
-        ("coreutils_do_so_in_directories_that_the_kernel_serves", |dir| agrees_natively(dir, "coreutils")),
-        ("dpkg_does_so_in_directories_that_the_kernel_serves", |dir| agrees_natively(dir, "dpkg")),
+        ("tar_does_so_where_the_kernel_serves_nothing", |dir| agrees_by_requests(dir, "tar")),
+        ("git_does_so_where_the_kernel_serves_nothing", |dir| agrees_by_requests(dir, "git")),
+        ("coreutils_do_so_where_the_kernel_serves_nothing", |dir| agrees_by_requests(dir, "coreutils")),
+        ("dpkg_does_so_where_the_kernel_serves_nothing", |dir| agrees_by_requests(dir, "dpkg")),
         ("a_run_that_differs_is_found_out", a_run_that_differs_is_found_out),
         ("plain_runs_that_agree_by_chance_are_told_apart", plain_runs_that_agree_by_chance_are_told_apart),
         (
@@ -71,16 +71,16 @@ fn agrees(dir: &Path, name: &str) {
     agrees_by(dir, name, &systx());
 }
 
-/// The same with `--native`.
-fn agrees_natively(dir: &Path, name: &str) {
-    let native = dir.join("native");
+/// The same without directories that the kernel serves.
+fn agrees_by_requests(dir: &Path, name: &str) {
+    let requests = dir.join("requests");
     let script = format!(
-        "#!/bin/sh\n[ \"$1\" = run ] || exec {0} \"$@\"\nshift\nexec {0} run --native \"$@\"\n",
+        "#!/bin/sh\n[ \"$1\" = run ] || exec {0} \"$@\"\nshift\nexec {0} run --no-native \"$@\"\n",
         systx().display()
     );
-    std::fs::write(&native, script).unwrap();
-    std::fs::set_permissions(&native, std::fs::Permissions::from_mode(0o755)).unwrap();
-    agrees_by(dir, name, &native);
+    std::fs::write(&requests, script).unwrap();
+    std::fs::set_permissions(&requests, std::fs::Permissions::from_mode(0o755)).unwrap();
+    agrees_by(dir, name, &requests);
 }
 
 fn agrees_by(dir: &Path, name: &str, systx: &Path) {

@@ -215,6 +215,7 @@ impl<O: Os> Transaction<O> {
     pub fn give_up(&mut self, conflict: Option<&Conflict>) {
         self.end_contention(conflict);
         self.workset.facts_mut().give_up();
+        self.workset.see_the_present();
         self.refused("it is lost".into());
     }
 

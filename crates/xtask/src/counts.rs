@@ -24,7 +24,7 @@ const GROUPS: [Group; 2] = [
         // records change or that are exchanged word by word, what a failed sync has lost, names in a
         // removed tree, leases that have gone, areas and staged objects that were removed, new directories that the
         // kernel serves by itself with their mounts and the calls that these are in the way of, and what undos have made again.
-        lines_max: 44_700,
+        lines_max: 45_100,
     },
     Group { name: "the library's crates", crates: &["systx-places", "systx", "systx-c"], lines_max: 12_000 },
 ];

@@ -176,11 +176,11 @@ impl Life {
         })?;
         served.share(&mut view);
         view.lies_at(served.depth);
-        let natives = watched.what.files.then(|| natives(served, &views, &mut view)).transpose()?;
         view.answers_on(serving::placing());
         let last = sub::last(&views, view.divided().map_err(&copied)?)?;
         let kept: Result<Vec<_>, _> = views.iter().map(OwnedFd::try_clone).collect();
         let kept = Arc::new(kept.map_err(failed("copying the descriptor of a view"))?);
+        let natives = watched.what.files.then(|| natives(served, &kept, &mut view)).transpose()?;
         let Program { argv, env, directory, umask } = program;
         let command = Command {
             argv,
@@ -320,14 +320,15 @@ impl Life {
 }
 
 /// Has new directories bound, in the places where the views are seen.
-fn natives(served: &Opened<'_>, views: &[OwnedFd], view: &mut View<Linux>) -> Result<native::Lent> {
-    let failed = |e: Errno| Failure::new("preparing for --native", e);
+fn natives(served: &Opened<'_>, views: &Arc<Vec<OwnedFd>>, view: &mut View<Linux>) -> Result<native::Lent> {
+    let failed = |e: Errno| Failure::new("preparing for new directories", e).hint("run with --no-native");
     let (binder, work) = bind::pair().map_err(failed)?;
     view.binds_by(binder);
     let devices: Result<Vec<_>, _> = views.iter().map(mounts::device).collect();
     let devices = devices.map_err(failed)?.into_iter().enumerate();
     let Tree { base, steps, .. } = &served.tree;
-    Ok(native::Lent::new(work, devices.map(|(n, device)| native::seen(n, device, *base, steps)).collect()))
+    let seen = devices.map(|(n, device)| native::seen(n, device, *base, steps)).collect();
+    Ok(native::Lent::new(work, seen, views.clone()))
 }
 
 /// The fate of a transaction whose programs have ended.

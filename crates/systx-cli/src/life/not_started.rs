@@ -35,7 +35,7 @@ pub fn not_started(command: &[OsString], news: News) -> Ending {
                 Errno::BUSY => {
                     "another program watches the calls here already, a sandbox or a container's manager"
                 }
-                _ => "leave --network and --native out, or allow seccomp and network namespaces here",
+                _ => "leave --network out, or allow seccomp and network namespaces here",
             };
             Ending::Failed(Failure::new("could not watch the command's calls", e).hint(hint))
         }

@@ -34,8 +34,6 @@ pub fn concerned(names: &[Name], binds: &[Bind<'_>], mount_of: MountOf<'_>) -> V
     if in_one && !parts.iter().any(|(_, (_, last))| may_be_bound(last)) {
         return Vec::new();
     }
-    // A symbolic link that names a directory is followed.
-    let itself = |dir: &[u8]| if dir.is_empty() { Vec::new() } else { [dir, b"/."].concat() };
     let dirs: Vec<_> = parts.iter().map(|(from, (dir, _))| mount_of(*from, &itself(dir))).collect();
     let is_bound = |mount: &u64| binds.iter().any(|bind| bind.mount == *mount);
     let mut found = Vec::new();
@@ -57,6 +55,15 @@ pub fn concerned(names: &[Name], binds: &[Bind<'_>], mount_of: MountOf<'_>) -> V
     found
 }
 
+/// The path of a directory by which a symbolic link that names it is followed.
+pub(super) fn itself(dir: &[u8]) -> Vec<u8> {
+    if dir.is_empty() {
+        Vec::new()
+    } else {
+        [dir, b"/."].concat()
+    }
+}
+
 fn without_slashes(path: &[u8]) -> &[u8] {
     let end = path.iter().rposition(|byte| *byte != b'/').map_or(0, |last| last + 1);
     if end == 0 {
@@ -67,7 +74,7 @@ fn without_slashes(path: &[u8]) -> &[u8] {
 }
 
 /// Directory and last name of a path, which may end in slashes.
-fn split(path: &[u8]) -> (&[u8], &[u8]) {
+pub(super) fn split(path: &[u8]) -> (&[u8], &[u8]) {
     match bind::split(without_slashes(path)) {
         (b"", last) if path.starts_with(b"/") => (b"/", last),
         split => split,

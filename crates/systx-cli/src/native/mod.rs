@@ -1,48 +1,41 @@
-//! New directories that the kernel serves by itself (`--native`): bound when the view asks, taken away in time.
+//! New directories that the kernel serves by itself: bound when the view asks, taken away in time.
 //!
 //! Owns: the mounts that exist, for whom, and when they go: with the process for which they were made, before a call that
-//! would fail on them ([`crossing`]), and at the end. Guarantees: at the end none is left that anything outside still uses,
-//! or the transaction does not commit: nobody can change what was committed through a descriptor of a new directory. No
-//! call is made for its caller: the mounts that it would fail on are taken away, and the kernel decides. Does
-//! not: answer programs that look at files; the view does.
+//! would fail on them ([`crossing`]), before another process goes there, and at the end. Guarantees: at the end none is
+//! left that anything outside still uses, or the transaction does not commit. A call that would fail on a mount that is in
+//! use is made for its caller ([`making`]). Does not: answer programs that look at files; the view does.
 //!
 //! ```text
 //! view ──job──► watcher: bind, in the command's namespace ──report──► view ──answer──► the walk goes on
 //! ```
 
 mod crossing;
+mod making;
 
 use crate::failure::Failure;
 use crate::words::shown;
-use crossing::{concerned, Bind};
+use crossing::{concerned, itself, Bind};
 use std::collections::{HashMap, VecDeque};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 use systx_os::process;
 use systx_os::sandbox::bind::{intent, mount_of, process_of, split, Bound, Ground, Intent, Report, Work};
-use systx_os::sandbox::calls::{Answer, FileCall, Name};
+use systx_os::sandbox::calls::{Answer, Change, FileCall, Name};
 use systx_os::sandbox::root::{Base, Step};
 use systx_os::Errno;
-
-/// Said to an inner run, which has no `--native` of its own.
-pub const PART_OF_ANOTHER: &str =
-    "--native is for a transaction of its own, and this run is part of another one: give it to that";
-
-/// Said to a run that may leave its transaction open.
-pub const STAYS_OPEN: &str =
-    "--native is for a transaction that ends with its command: leave --on-error keep out";
 
 /// Why a transaction can't commit if a new directory could not be left.
 fn in_use(path: &[u8], why: Errno) -> Failure {
     if why != Errno::BUSY {
         return Failure::new(format!("leaving the new directory {}", shown(path)), why)
-            .hint("run without --native");
+            .hint("run with --no-native");
     }
     let why = format!(
         "a process outside has files of the new directory {} open, and could change them after the commit",
         shown(path)
     );
-    Failure::from(why).hint("end it, or run without --native")
+    Failure::from(why).hint("end it, or run with --no-native")
 }
 
 /// Where a view is seen in the command's tree.
@@ -92,6 +85,20 @@ impl Seen {
             Some(if at.is_empty() { rest.to_vec() } else { [at, rest].join(&b'/') })
         })
     }
+
+    /// The reverse: the path in the view, and how deep in the tree that view is seen.
+    fn inside(&self, path: &[u8]) -> Option<(usize, Vec<u8>)> {
+        self.at.iter().find_map(|(at, part)| {
+            let rest = path.strip_prefix(at.as_slice())?;
+            let rest = match rest.strip_prefix(b"/") {
+                Some(rest) => rest,
+                None if rest.is_empty() || at.is_empty() => rest,
+                None => return None,
+            };
+            let both = [part.as_slice(), rest];
+            Some((at.len(), both.into_iter().filter(|part| !part.is_empty()).collect::<Vec<_>>().join(&b'/')))
+        })
+    }
 }
 
 /// A directory that is bound.
@@ -102,6 +109,8 @@ struct Native {
     user: u32,
     /// `None`: it had ended already.
     process: Option<OwnedFd>,
+    /// There may be copies of the mount: it is one until no program is left.
+    copied: bool,
 }
 
 /// How long a thread that runs may still be in a call that was answered before.
@@ -109,7 +118,7 @@ const UNDER_WAY: Duration = Duration::from_millis(10);
 /// How many threads are kept of which the call may have ended.
 const CALLING_MAX: usize = 64;
 /// A job that is older is none: half of what the view waits.
-const TOO_LATE: Duration = Duration::from_millis(500);
+const TOO_LATE: Duration = Duration::from_millis(200);
 /// How long the kernel may take to release what the last process had open (a ring's files, a loop device).
 const RELEASE: Duration = Duration::from_secs(2);
 /// Between two tries to take away what others have in use.
@@ -119,16 +128,27 @@ const ENDED_MAX: usize = 64;
 /// How long one waits for a process that ends to let go of what it has open.
 const LETTING_GO: Duration = Duration::from_millis(5);
 
+/// The caller of a call that waits for its answer.
+#[derive(Clone, Copy)]
+pub struct Asker<'a> {
+    /// The thread.
+    pub thread: u32,
+    /// Returns true if it waits still.
+    pub waits: &'a dyn Fn() -> bool,
+}
+
 /// The descriptors and places that the binding thread is given.
 pub struct Lent {
     work: Work,
     seen: Vec<Seen>,
+    views: Arc<Vec<OwnedFd>>,
 }
 
 /// The directories that are bound, in the thread that binds.
 pub struct Natives<'a> {
     work: &'a Work,
     seen: &'a [Seen],
+    views: &'a [OwnedFd],
     ground: Option<Ground>,
     all: Vec<Native>,
     /// Threads whose call about names goes on, and since when.
@@ -137,21 +157,28 @@ pub struct Natives<'a> {
     ended: VecDeque<u32>,
     /// When those of ended processes were tried last.
     retried: Instant,
+    /// Calls are asked about: else no directory is bound.
+    is_watched: bool,
     /// The command has mounts of its own making: no more directories are bound.
     is_over: bool,
+    /// Some process has restricted itself: no call is made for another one.
+    is_confined: bool,
+    /// Copies of the views' mounts.
+    copies: HashMap<usize, OwnedFd>,
     /// A process that is about to end, and has something open in directories that are bound for it.
     ending: Option<u32>,
 }
 
 impl Lent {
     /// Of views that are seen in these places, in their order.
-    pub fn new(work: Work, seen: Vec<Seen>) -> Lent {
-        Lent { work, seen }
+    pub fn new(work: Work, seen: Vec<Seen>, views: Arc<Vec<OwnedFd>>) -> Lent {
+        Lent { work, seen, views }
     }
 
     /// Its descriptors.
     pub fn descriptors(&self) -> Vec<i32> {
-        self.work.descriptors().iter().map(AsRawFd::as_raw_fd).collect()
+        let work = self.work.descriptors();
+        work.iter().map(AsRawFd::as_raw_fd).chain(self.views.iter().map(AsRawFd::as_raw_fd)).collect()
     }
 
     /// Begins, in the thread that binds, for the command of `child`.
@@ -161,18 +188,34 @@ impl Lent {
         Natives {
             work: &self.work,
             seen: &self.seen,
+            views: &self.views,
             ground,
             all: Vec::new(),
             calling: HashMap::new(),
             ended: VecDeque::new(),
             retried: Instant::now(),
+            is_watched: false,
             is_over: false,
+            is_confined: false,
+            copies: HashMap::new(),
             ending: None,
         }
     }
 }
 
 impl Natives<'_> {
+    /// From here on calls are asked about.
+    pub fn are_watched(&mut self) {
+        self.is_watched = true;
+    }
+
+    /// No more calls than those will be asked about. Where none are, nothing is ever bound.
+    pub fn is_all_watched(&mut self) {
+        if !self.is_watched {
+            self.work.report(Report::Over);
+        }
+    }
+
     /// To be waited for: jobs, and the ends of processes.
     pub fn waited_for(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
         let ends = self.all.iter().filter_map(|native| native.process.as_ref());
@@ -206,7 +249,11 @@ impl Natives<'_> {
         let seen = self.seen.get(job.mount as usize);
         let seen = seen.filter(|seen| seen.is_in_one_place());
         let place = seen.and_then(|seen| Some((seen.device, seen.path(&job.path)?)));
-        let may_be = self.calling.is_empty() && !self.is_over && !self.ended.contains(&job.user) && in_time();
+        let may_be = self.is_watched
+            && self.calling.is_empty()
+            && !self.is_over
+            && !self.ended.contains(&job.user)
+            && in_time();
         let bound = match (&self.ground, place, tree) {
             (Some(ground), Some((device, at)), Some(tree)) if may_be => {
                 ground.bind(&tree, &at, (device, job.ino)).and_then(|bound| {
@@ -226,7 +273,7 @@ impl Natives<'_> {
                 let process = process::watch(job.user).ok();
                 let is_for_nobody = process.is_none();
                 tracing::debug!(path = %String::from_utf8_lossy(&job.path), "a directory is bound");
-                self.all.push(Native { node: job.node, bound, name, user: job.user, process });
+                self.all.push(Native { node: job.node, bound, name, user: job.user, process, copied: false });
                 self.work.report(Report::Bound(job.node));
                 if is_for_nobody {
                     self.unbind(|native| native.node == job.node);
@@ -257,6 +304,10 @@ impl Natives<'_> {
             if !is_meant(native) {
                 return true;
             }
+            if native.copied {
+                all_gone = false;
+                return true;
+            }
             match ground.unbind(&native.bound) {
                 Ok(()) => {
                     work.report(Report::Left(native.node));
@@ -283,8 +334,8 @@ impl Natives<'_> {
     }
 
     /// Answers a call about files, having taken out of its way what can be.
-    pub fn answer(&mut self, thread: u32, call: &FileCall) -> Answer {
-        let goes_on = Answer::GoesOn;
+    pub fn answer(&mut self, asker: Asker<'_>, call: &FileCall) -> Answer {
+        let (goes_on, thread) = (Answer::GoesOn, asker.thread);
         match call {
             FileCall::Ends if !self.all.is_empty() => {
                 let process = process_of(thread);
@@ -298,35 +349,35 @@ impl Natives<'_> {
                 self.ending = process.filter(|_| !self.unbind(is_meant));
                 goes_on
             }
-            FileCall::Names(names) => {
-                if !self.is_over {
-                    self.calling.insert(thread, Instant::now());
-                }
-                if self.calling.len() > CALLING_MAX {
-                    self.forget_calls();
-                }
-                if self.all.is_empty() {
-                    return goes_on;
-                }
-                let binds: Vec<_> =
-                    self.all.iter().map(|n| Bind { mount: n.bound.mount, name: &n.name }).collect();
-                let mount_of = |from, path: &[u8]| mount_of(thread, from, path);
-                let concerned = concerned(names, &binds, &mount_of);
-                if !concerned.is_empty() {
-                    self.unbind(|native| concerned.contains(&native.bound.mount));
-                }
+            FileCall::Names(change, names) => self.names(asker, *change, names),
+            // Its user alone sees it as a mount. Others have no place in it from which to look out.
+            FileCall::Goes(Name { from, path }) if !self.all.is_empty() => {
+                let (mount, process) = (mount_of(thread, *from, &itself(path)), process_of(thread));
+                self.unbind(|native| Some(native.bound.mount) == mount && Some(native.user) != process);
                 goes_on
             }
-            // A copy of a mount would outlive it; and one that is mounted on it would keep it.
-            FileCall::Mounts => {
+            FileCall::Traces => Answer::Fails(Errno::INVAL),
+            FileCall::Confines => {
+                self.is_confined = true;
+                goes_on
+            }
+            // A copy of a mount would outlive it; and one that is mounted on it would keep it. Those in use stay to the end:
+            // through a copy they can be reached after they have been taken away.
+            FileCall::Mounts(taken) => {
                 if !self.is_over {
                     self.is_over = true;
                     self.work.report(Report::Over);
                 }
-                if self.unbind(|_| true) {
-                    goes_on
-                } else {
-                    Answer::Fails(Errno::BUSY)
+                self.unbind(|_| true);
+                if taken.is_none() {
+                    self.all.iter_mut().for_each(|native| native.copied = true);
+                }
+                match taken {
+                    // It is none to whoever asks, nor is what lies in it.
+                    Some(Name { from, path }) if self.is_in_native(thread, *from, &itself(path)) => {
+                        Answer::Fails(Errno::INVAL)
+                    }
+                    _ => goes_on,
                 }
             }
             // Durability comes with the commit.
@@ -344,6 +395,27 @@ impl Natives<'_> {
         }
     }
 
+    /// A call about names goes on when nothing is in its way any more, or is made.
+    fn names(&mut self, asker: Asker<'_>, change: Change, names: &[Name]) -> Answer {
+        let thread = asker.thread;
+        if !self.is_over {
+            self.calling.insert(thread, Instant::now());
+        }
+        if self.calling.len() > CALLING_MAX {
+            self.forget_calls();
+        }
+        if self.all.is_empty() {
+            return Answer::GoesOn;
+        }
+        let binds: Vec<_> = self.all.iter().map(|n| Bind { mount: n.bound.mount, name: &n.name }).collect();
+        let mount_of = |from, path: &[u8]| mount_of(thread, from, path);
+        let concerned = concerned(names, &binds, &mount_of);
+        if concerned.is_empty() || self.unbind(|native| concerned.contains(&native.bound.mount)) {
+            return Answer::GoesOn;
+        }
+        self.make(asker, change, names).unwrap_or(Answer::GoesOn)
+    }
+
     fn is_in_native(&self, thread: u32, from: Option<i32>, path: &[u8]) -> bool {
         let on = || mount_of(thread, from, path);
         !self.all.is_empty() && on().is_some_and(|mount| self.all.iter().any(|n| n.bound.mount == mount))
@@ -351,11 +423,22 @@ impl Natives<'_> {
 
     /// Takes all mounts away, when no program of the command is left; returns why one could not be, if so.
     pub fn end(mut self) -> Option<Failure> {
-        let since = Instant::now();
-        while !self.unbind(|_| true) && since.elapsed() < RELEASE {
+        let (since, work, ground) = (Instant::now(), self.work, self.ground.as_ref()?);
+        loop {
+            self.all.retain(|native| match ground.unbind(&native.bound) {
+                Err(e) if e != Errno::STALE || !native.copied => true,
+                // Where it was copied, it went with its directory in another namespace.
+                _ => {
+                    work.report(Report::Left(native.node));
+                    false
+                }
+            });
+            if self.all.is_empty() || since.elapsed() >= RELEASE {
+                break;
+            }
             std::thread::sleep(Duration::from_millis(2));
         }
-        let (native, ground) = (self.all.first()?, self.ground.as_ref()?);
+        let native = self.all.first()?;
         let why = ground.unbind(&native.bound).err()?;
         Some(in_use(native.bound.path(), why))
     }
@@ -384,5 +467,8 @@ mod tests {
         // Hidden by the other one, which has not this directory; there the number of the inode tells.
         assert_eq!(part.path(b"other/new"), Some(b"srv/x/other/new".to_vec()));
         assert_eq!(seen(0, 7, Base::Same, &steps).path(b"a"), None);
+        assert_eq!(whole.inside(b"a/b"), Some((0, b"a/b".to_vec())));
+        assert_eq!(part.inside(b"srv/x/new"), Some((5, b"d/x/new".to_vec())));
+        assert_eq!((part.inside(b"srv/x"), part.inside(b"srv/xy")), (Some((5, b"d/x".to_vec())), None));
     }
 }

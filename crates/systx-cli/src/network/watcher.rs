@@ -8,7 +8,7 @@
 use super::judge::Judge;
 use crate::args::Policy;
 use crate::failure::{Failure, Result};
-use crate::native::{self, Natives};
+use crate::native::{self, Asker, Natives};
 use crate::report::{Attempt, Seen};
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::sync::Arc;
@@ -168,21 +168,31 @@ fn answer_all(lent: &Lent, entered: impl FnOnce(Result<(), Errno>)) -> Watched {
         }
         for n in (0..known).rev().filter(|n| ready[n + 2]) {
             match listeners[n].next() {
-                Ok(Some(call)) => match answer(*policy, &judge, natives.as_mut(), &call, &mut seen) {
-                    Some(answer) => {
-                        listeners[n].answer(&call, answer);
-                        natives.iter_mut().for_each(Natives::has_answered);
+                Ok(Some(call)) => {
+                    let asker = Asker { thread: call.pid, waits: &|| listeners[n].still_waits(&call) };
+                    let answered = answer(*policy, &judge, natives.as_mut(), (&call, asker), &mut seen);
+                    match answered {
+                        Some(answer) => {
+                            listeners[n].answer(&call, answer);
+                            natives.iter_mut().for_each(Natives::has_answered);
+                        }
+                        None => alarm.ring(),
                     }
-                    None => alarm.ring(),
-                },
+                }
                 Ok(None) => {}
                 Err(_) => drop(listeners.swap_remove(n)),
             }
         }
         if let Some(open) = reception.filter(|_| ready[1]) {
             match open.next() {
-                Some(more) => listeners.extend(more),
-                None => reception = None,
+                Some(more) => {
+                    listeners.extend(more);
+                    natives.iter_mut().for_each(Natives::are_watched);
+                }
+                None => {
+                    reception = None;
+                    natives.iter_mut().for_each(Natives::is_all_watched);
+                }
             }
         }
     }
@@ -193,14 +203,14 @@ fn answer(
     policy: Option<Policy>,
     judge: &Judge,
     natives: Option<&mut Natives<'_>>,
-    call: &Call,
+    (call, asker): (&Call, Asker<'_>),
     seen: &mut Seen,
 ) -> Option<Answer> {
     if let Some(natives) = natives {
         match &call.asked {
-            Asked::Files(asked) => return Some(natives.answer(call.pid, asked)),
+            Asked::Files(asked) => return Some(natives.answer(asker, asked)),
             // It may be one that copies mounts.
-            Asked::Foreign => match natives.answer(call.pid, &FileCall::Mounts) {
+            Asked::Foreign => match natives.answer(asker, &FileCall::Mounts(None)) {
                 Answer::GoesOn => {}
                 refused => return Some(refused),
             },

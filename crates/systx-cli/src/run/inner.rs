@@ -4,7 +4,7 @@ use crate::args::{DurabilityArg, Run};
 use crate::failure::{Failure, Result};
 use crate::session::kept;
 use crate::sub::{Around, DEPTH_MAX};
-use crate::{native, network, undo};
+use crate::{network, undo};
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
@@ -14,11 +14,11 @@ pub fn options(around: &Around, args: &Run) -> Result<Run> {
     if let Some(why) = is_the_outermost_ones(args) {
         return Err(why.into());
     }
-    let leave_it = "leave --sub out, and it joins the one around it";
+    let leave_it = "leave --sub out, and it joins the one around it; or run that one with --no-native";
     match around.depth() {
         None => {
             return Err(Failure::from(
-                "a transaction of isolation `committed`, or with --native, has no subtransactions",
+                "a transaction of isolation `committed` has no subtransactions, nor has one while a program in it uses a directory that it has made",
             )
             .hint(leave_it))
         }
@@ -47,9 +47,6 @@ pub fn is_the_outermost_ones(args: &Run) -> Option<&'static str> {
     }
     if args.network.policy().is_some() {
         return Some(network::PART_OF_ANOTHER);
-    }
-    if args.native {
-        return Some(native::PART_OF_ANOTHER);
     }
     args.undoable.undoable.then_some(undo::PART_OF_ANOTHER)
 }

@@ -11,14 +11,13 @@
 
 mod inner;
 
-use crate::args::{OnError, Run};
+use crate::args::{IsolationArg, OnError, Run};
 use crate::back_off;
 use crate::cover::{self, Promised};
 use crate::diff;
 use crate::domains;
 use crate::failure::{failed, Failure, Result};
 use crate::life::{self, Fate, IfItFails, Life, Program, Settled, Watching};
-use crate::native;
 use crate::on_end::Notices;
 use crate::ordinary;
 use crate::output::{self, Output, Pipes};
@@ -34,6 +33,7 @@ use systx_engine::contention::Age;
 use systx_engine::outcome::Party;
 use systx_os::linux::NofileLimit;
 use systx_os::process::{self, Deadline, Ended, Signals, Terminal};
+use systx_os::sandbox::bind::have_all_left;
 use systx_os::sandbox::helper::{self, Helper};
 use systx_os::{Errno, Linux, Os};
 use systx_view::Trouble;
@@ -56,6 +56,10 @@ pub fn run(args: &Run) -> u8 {
         Ok(table) => table,
         Err(why) => return tell(args, status, &Ending::Failed(why)),
     };
+    if args.sub {
+        // The outer one's mounts would be copied with the tree.
+        have_all_left();
+    }
     let around = sub::around(&table);
     if around.is_some() && !args.sub {
         if args.changes.are_told() {
@@ -71,9 +75,6 @@ pub fn run(args: &Run) -> u8 {
         return tell(args, status, &life::not_executed(&args.command, process::exec(&args.command)));
     }
     if let Some(keep) = kept::Keep::of(args).filter(|_| around.is_none()) {
-        if args.native {
-            return tell(args, status, &Ending::Failed(native::STAYS_OPEN.into()));
-        }
         return kept::run(args, keep, status);
     }
     let depth = around.as_ref().map_or(1, Around::depth_inside);
@@ -91,9 +92,6 @@ pub fn run(args: &Run) -> u8 {
         }
     };
     let args = inner.as_ref().unwrap_or(args);
-    if args.native && args.verbose && ordinary::is_ordinary() {
-        eprintln!("systx: --native has no effect for users other than root.");
-    }
     systx_os::process::lift_size_limit();
     let mut notices = Notices::default();
     let mut leaving =
@@ -210,6 +208,12 @@ fn tries_of(args: &Run, served: &Opened<'_>, notices: &mut Notices, leaving: &mu
     attempt(args, served, last, leaving, notices)
 }
 
+/// Returns true if the kernel serves new directories by itself.
+fn has_natives(args: &Run, served: &Opened<'_>) -> bool {
+    let may_be = args.promise.isolation == IsolationArg::Serializable && served.depth == 1;
+    may_be && !args.no_native && !ordinary::is_ordinary()
+}
+
 /// What one try goes by.
 struct Try<'a> {
     age: &'a mut Option<Age>,
@@ -244,7 +248,7 @@ fn attempt(
     let program = Program::of(&args.command, tx.id().0)?;
     let pipes = leaving.output.pipes()?;
     let lent = pipes.as_ref().map(Pipes::lend).transpose()?;
-    let watching = Watching { peers: args.network.policy(), files: args.native && !ordinary::is_ordinary() };
+    let watching = Watching { peers: args.network.policy(), files: has_natives(args, served) };
     let mut life = Life::of_command(tx, served, program, watching, &signals)?;
     drop(lent);
     let reader = pipes.map(Pipes::read).transpose()?;

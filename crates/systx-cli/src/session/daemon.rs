@@ -243,6 +243,8 @@ impl Kept {
         let why_not = match (end, trouble) {
             _ if fatal.is_some() => fatal.map(Ending::Outside),
             (End::Conflict(conflict), None) => Some(Ending::Conflict(conflict.clone())),
+            // Whatever else has happened: nothing of it is to stay.
+            (End::Wanted(Wanted { commit: false, .. }), _) => Some(Ending::Discarded),
             (_, Some(trouble)) => Some(life::of_trouble(trouble)),
             (End::Wanted(Wanted { commit: true, .. }), None) => {
                 let served = served.map_err(|e| Ending::Failed(Failure::new(SERVING, e).with_step()));
@@ -254,7 +256,6 @@ impl Kept {
                     Err(why) => Some(why),
                 }
             }
-            (End::Wanted(Wanted { commit: false, .. }), None) => Some(Ending::Discarded),
             (End::Left(pid), None) => Some(Ending::Left(*pid)),
             (End::Signal(signal), None) => Some(Ending::DaemonEnded(*signal)),
             (End::Expired, None) => {

@@ -229,7 +229,8 @@ impl Server {
             if ready[2] {
                 return End::Expired;
             }
-            if let Some(signal) = ending(signals).filter(|_| ready[3]) {
+            // Also one that came while a client was answered.
+            if let Some(signal) = ending(signals) {
                 return End::Signal(signal);
             }
         }

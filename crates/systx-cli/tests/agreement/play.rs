@@ -598,7 +598,12 @@ impl Player {
             26..=29 => {
                 let (mut from, mut to) = (offset.min(600_000), self.rng.u64(..300_000));
                 let what = format!("copy {from} of {n} to {to} of another, {length}");
-                let copied = fs::copy_file_range(fd, Some(&mut from), other, Some(&mut to), length as usize);
+                let length = length as usize;
+                let copied = match fs::copy_file_range(fd, Some(&mut from), other, Some(&mut to), length) {
+                    // As on the border of a directory that the kernel serves.
+                    Err(Errno::XDEV) => copy(fd, &mut from, other, &mut to, length),
+                    copied => copied,
+                };
                 say(what, copied, |copied| format!("{copied} {from} {to}"))
             }
             30 => done(format!("fsync {n}"), fs::fsync(fd)),
@@ -621,4 +626,13 @@ fn listing(fd: &OwnedFd) -> Result<String> {
     }
     names.sort();
     Ok(names.join(", "))
+}
+
+/// What programs do where the kernel does not copy.
+fn copy(fd: impl AsFd, from: &mut u64, other: impl AsFd, to: &mut u64, length: usize) -> Result<usize> {
+    let mut bytes = vec![0; length];
+    let read = rustix::io::pread(fd, &mut bytes, *from)?;
+    let written = rustix::io::pwrite(other, &bytes[..read], *to)?;
+    (*from, *to) = (*from + written as u64, *to + written as u64);
+    Ok(written)
 }

@@ -13,7 +13,9 @@ pub const ALL: &[(&str, Case)] = &[
     ("threads_that_make_and_fill_the_same_directories_all_succeed", threads_succeed),
     ("what_was_seen_before_is_not_kept_after_it", what_was_seen_before),
     ("what_another_process_holds_is_bound_for_none", what_another_process_holds),
-    ("a_directory_that_is_in_use_answers_as_a_mount", a_directory_in_use),
+    ("calls_across_the_border_answer_as_plainly_while_it_is_in_use", calls_across_what_is_in_use),
+    ("calls_that_are_not_made_for_others_fail_as_on_a_mount", calls_that_are_not_made),
+    ("who_goes_there_finds_no_mount", who_goes_there),
     ("no_request_reaches_the_file_system_below", requests),
     ("flags_are_set_in_none_and_a_sync_costs_nothing", flags_and_syncs),
 ];
@@ -101,24 +103,7 @@ fn calls_across_the_border(dir: &Path) {
     if !have("python3") {
         return;
     }
-    World::each(dir, |w| {
-        let plain = w.volume.point.join("plain");
-        std::fs::create_dir(&plain).unwrap();
-        let before = "mkdir old; echo -n f >old/file; echo -n k >kept";
-        for top in [&plain, &w.served] {
-            super::must(Command::new("sh").args(["-ec", before]).current_dir(top));
-        }
-        let expected = Command::new("python3").args(["-c", ACROSS]).current_dir(&plain).output().unwrap();
-        let found = w.run(&[], &["python3", "-c", ACROSS]);
-        assert_eq!((code(&found), err(&found)), (0, String::new()));
-        assert!(w.bound() > 20, "{}", w.bound());
-        for (found, expected) in out(&found).lines().zip(out(&expected).lines()) {
-            assert_eq!(found, expected, "{}", w.volume.kind);
-        }
-        assert!(out(&found) == out(&expected) && out(&found).lines().count() > 30);
-        let names = |top: &Path| super::picture(top).into_keys().collect::<Vec<_>>();
-        assert_eq!(names(&w.served), names(&plain));
-    });
+    World::each(dir, |w| agrees(w, ACROSS, 20));
 }
 
 fn a_directory_is_as_others(dir: &Path) {
@@ -267,19 +252,165 @@ False
     );
 }
 
-fn a_directory_in_use(dir: &Path) {
+/// As above, with something open in each directory; `h` holds it.
+const IN_USE: &str = r#"
+held = []
+def use(d, *names):
+    make(d, *names)
+    held.append(open(d + '/' + names[0], 'r+'))
+use('m', 'x', 'y', 'z')
+t('rename it', lambda: (os.rename('m', 'm2'), sorted(os.listdir('m2')), os.path.exists('m'), text('m2/x')))
+t('and again', lambda: (os.rename('m2', 'dir/m3'), sorted(os.listdir('dir/m3'))))
+t('out of it then', lambda: (os.rename('dir/m3/y', 'my'), sorted(os.listdir('dir/m3')), text('my')))
+use('n', 'x', 'y', 'z')
+t('out', lambda: (os.rename('n/y', 'y'), text('y'), sorted(os.listdir('n'))))
+t('in', lambda: (os.rename('y', 'n/y2'), text('n/y2'), os.path.exists('y')))
+open('ln', 'w').write('ln')
+t('over', lambda: (os.rename('ln', 'n/y2'), text('n/y2'), sorted(os.listdir('n'))))
+open('n/w', 'w').write('w')
+t('changed there', lambda: (os.rename('n/w', 'n/y2'), os.rename('n/y2', 'my'), text('my'), sorted(os.listdir('n'))))
+os.symlink('old', 'into')
+t('a link in', lambda: (os.rename('into', 'n/into'), os.readlink('n/into'), os.path.lexists('into')))
+use('o', 'x')
+t('not empty', lambda: os.rmdir('o'))
+os.mkdir('o/d'); t('onto a directory', lambda: os.rename('my', 'o/d')); os.rmdir('o/d')
+t('one into another', lambda: (os.rename('n/z', 'o/z'), sorted(os.listdir('o')), sorted(os.listdir('n'))))
+os.mkdir('d')
+t('no replace', lambda: rename2('o/z', 'd', NOREPLACE))
+t('no replace of nothing', lambda: rename2('o/z', 'oz', NOREPLACE))
+t('missing', lambda: os.rename('o/none', 'none'))
+top = os.open('.', os.O_RDONLY); within = os.open('o', os.O_RDONLY)
+t('by descriptors', lambda: (os.rename('oz', 'o2', src_dir_fd=top, dst_dir_fd=within), sorted(os.listdir('o'))))
+open('o/q', 'w').close()
+t('a file onto a directory', lambda: os.rename('o/q', 'dir'))
+t('slashes', lambda: os.rename('o/q/', 'ox'))
+os.symlink('old/file', 'o/to')
+t('a link', lambda: (os.rename('o/to', 'to'), os.readlink('to'), text('to')))
+open('n/l', 'w').write('l')
+t('absolute', lambda: (os.rename(os.getcwd() + '/n/l', os.getcwd() + '/nl'), text('nl')))
+use('e', 'x')
+os.unlink('e/x')
+t('empty', lambda: (os.rmdir('e'), os.path.exists('e'), held[3].write('gone'), held[3].flush()))
+t('and made anew', lambda: (make('e', 'y'), text('e/y')))
+os.mkdir('w'); open('w/x', 'w').write('x'); os.chdir('w')
+t('from within', lambda: (os.rename('x', '../wx'), os.listdir('.'), os.rename('../wx', 'x2'), os.listdir('.')))
+open('k', 'w').close()
+t('by its link in /proc', lambda: (os.rename('/proc/self/cwd/k', '../k'), os.rename('/proc/self/cwd/../k', 'k2'), sorted(os.listdir('.'))))
+t('its own', lambda: (os.rename('../w', '../v'), os.listdir('.'), os.getcwd()[-2:]))
+os.chdir('..')
+[h.close() for h in held]
+t('afterwards', lambda: (os.rename('dir/m3', 'm4'), os.rename('n', 'm4/n'), sorted(os.listdir('m4'))))
+print(sorted(os.path.join(d, n) for d, ds, ns in os.walk('.') for n in ds + ns))
+"#;
+
+/// The calls of a script answer as plainly, and leave what they leave plainly.
+fn agrees(w: &World, script: &str, bound: usize) {
+    let plain = w.volume.point.join("plain");
+    std::fs::create_dir(&plain).unwrap();
+    let before = "mkdir old; echo -n f >old/file; echo -n k >kept";
+    for top in [&plain, &w.served] {
+        super::must(Command::new("sh").args(["-ec", before]).current_dir(top));
+    }
+    let expected = Command::new("python3").args(["-c", script]).current_dir(&plain).output().unwrap();
+    let found = w.run(&[], &["python3", "-c", script]);
+    assert_eq!((code(&found), err(&found)), (0, String::new()), "{}", out(&found));
+    assert!(w.bound() >= bound, "{}", w.bound());
+    for (found, expected) in out(&found).lines().zip(out(&expected).lines()) {
+        assert_eq!(found, expected, "{}", w.volume.kind);
+    }
+    assert!(out(&found) == out(&expected) && out(&found).lines().count() > 20);
+    let facts = |top: &Path| {
+        let picture = super::picture(top);
+        picture.into_keys().map(|name| (std::fs::read(top.join(&name)).ok(), name)).collect::<Vec<_>>()
+    };
+    assert_eq!(facts(&w.served), facts(&plain), "{}", w.volume.kind);
+}
+
+fn calls_across_what_is_in_use(dir: &Path) {
+    if !have("python3") {
+        return;
+    }
+    let begin = ACROSS.split("make('m'").next().unwrap();
+    World::each(dir, |w| agrees(w, &[begin, IN_USE].concat(), 5));
+}
+
+/// Those of who has not all rights of systx, or has restricted itself, and those after which a mount would be out of reach,
+/// or something on both sides.
+fn calls_that_are_not_made(dir: &Path) {
     let Some(w) = World::new(dir, "ext4") else { return };
     if !have("python3") {
         return;
     }
+    w.plain("mkdir old; chmod 777 .");
     let script = super::maker(
-        "def t(f):\n    try: f(); print('done')\n    except OSError as e: print(e.errno)\n\
-         held = open('n/f1')\nt(lambda: os.rename('n', 'm'))\nt(lambda: os.rename('n/f2', 'f2'))\n\
-         held.close()\nt(lambda: os.rename('n/f2', 'f2'))\nt(lambda: os.rename('n', 'm'))",
+        r#"
+import ctypes, errno, mmap
+libc = ctypes.CDLL(None, use_errno=True)
+def t(f):
+    try: f(); print('done', flush=True)
+    except OSError as e: print(errno.errorcode[e.errno], flush=True)
+def child(f):
+    if os.fork() == 0: f(); os._exit(0)
+    os.wait()
+os.chmod('n', 0o777)
+held = open('n/f1')
+os.mkdir('p'); open('p/x', 'w'); more = open('p/x'); os.mkdir('q')
+t(lambda: os.rename('p', 'n/p')); t(lambda: os.rename('q', 'n/q')); t(lambda: os.rename('old', 'n/old'))
+t(lambda: os.rename('q', 'p')); t(lambda: os.rmdir('p'))
+t(lambda: os.rename('n/f1', 'f1')); t(lambda: os.link('n/f5', 'f5')); t(lambda: os.rename('n/d', 'd'))
+os.link('n/f6', 'n/f7x'); t(lambda: os.rename('n/f6', 'f6'))
+f8 = open('n/f8', 'r+'); m = mmap.mmap(f8.fileno(), 8); f8.close(); t(lambda: os.rename('n/f8', 'f8'))
+u = open('u', 'w'); t(lambda: os.rename('u', 'n/u')); u.close(); t(lambda: os.rename('u', 'n/u'))
+os.mkfifo('n/p'); t(lambda: os.rename('n/p', 'p'))
+os.mkdir('c'); os.mkdir('c/in'); open('c/a', 'w').write('c'); open('a', 'w').write('top')
+def rooted():
+    os.chroot('c'); os.chdir('/'); os.rename('../a', 'in/a'); print(open('in/a').read(), flush=True)
+child(rooted)
+def rooted_across():
+    os.mkdir('c/b'); open('c/b/x', 'w'); h = open('c/b/x'); os.chroot('c'); os.chdir('/')
+    t(lambda: os.rename('../b/../a', 'b/a')); open('b/y', 'w'); t(lambda: os.rename('b/y', '../y'))
+child(rooted_across)
+print(open('a').read(), sorted(os.listdir('c')), flush=True)
+child(lambda: (os.setuid(1), t(lambda: os.rename('n/f2', 'f2'))))
+child(lambda: (libc.capset(ctypes.byref(ctypes.c_uint64(0x20080522)), bytes(24)), t(lambda: os.rename('n/f2', 'f2'))))
+def landlock():
+    rules = os.memfd_create('')
+    attr = ctypes.c_uint64(1)
+    ruleset = libc.syscall(444, ctypes.byref(attr), 8, 0)
+    if ruleset >= 0: libc.prctl(38, 1, 0, 0, 0); libc.syscall(446, ruleset, 0)
+    else: libc.syscall(446, rules, 0)
+t(lambda: os.rename('n/f2', 'f2'))
+child(landlock); m.close()
+t(lambda: os.rename('n/f3', 'f3'))
+held.close(); t(lambda: os.rename('n/f3', 'f3'))
+"#,
     );
     let output = w.run(&[], &["python3", "-c", &script]);
-    // EBUSY, EXDEV: docs/limits.md.
-    assert_eq!((code(&output), out(&output)), (0, "16\n18\ndone\ndone\n".into()), "{}", err(&output));
+    let expected =
+        "EXDEV\nEXDEV\nEXDEV\nEBUSY\nENOTEMPTY\nEXDEV\nEXDEV\nEXDEV\nEXDEV\nEXDEV\nEXDEV\ndone\nEXDEV\n\
+                    c\nENOENT\nEXDEV\ntop ['b', 'in']\nEXDEV\nEXDEV\ndone\nEXDEV\ndone\n";
+    assert_eq!((code(&output), out(&output)), (0, expected.into()), "{}", err(&output));
+}
+
+/// Only the process for which a directory is bound has a place in it while it is.
+fn who_goes_there(dir: &Path) {
+    let Some(w) = World::new(dir, "ext4") else { return };
+    if !have("python3") || !have("git") {
+        return;
+    }
+    w.plain("git init -q .");
+    let script = super::maker(
+        "bound = lambda: os.stat('n').st_dev != os.stat('.').st_dev\nprint(bound(), flush=True)\n\
+         os.chdir('n/d'); print(os.getcwd()[-4:], sorted(os.listdir('..'))[:2]); os.chdir('../..')\n\
+         print(bound(), flush=True)\n\
+         subprocess.call(['git', 'rev-parse', '--show-prefix'], cwd='n/d')\nprint(bound(), flush=True)\n\
+         os.mkdir('r'); os.mkdir('r/bin'); open('r/bin/f', 'w')\n\
+         if os.fork() == 0: os.chroot('r'); os._exit(0 if os.listdir('/') == ['bin'] else 1)\n\
+         print(os.wait()[1], os.stat('r').st_dev == os.stat('.').st_dev)",
+    );
+    let output = w.run(&[], &["python3", "-c", &script]);
+    let expected = "True\n/n/d ['d', 'f0']\nTrue\nn/d/\nFalse\n0 True\n";
+    assert_eq!((code(&output), out(&output)), (0, expected.into()), "{}", err(&output));
 }
 
 /// Requests to the file system itself would change what is outside of the transaction, or what can't be published.

@@ -176,7 +176,7 @@ fn without_a_policy_nothing_is_watched(p: &Place) {
         };
         let told = |watched| (format!("Seccomp:\t{watched}"), "NoNewPrivs:\t0".to_string());
         for (options, own_network, watched) in [
-            (&[][..], false, 0),
+            (&["--no-native"][..], false, 0),
             (&["--network", "allow"], false, 2),
             (&["-x"], true, 2),
             (&["--network", "abort"], true, 2),

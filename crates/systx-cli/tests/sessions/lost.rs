@@ -6,6 +6,7 @@ use std::process::Command;
 
 pub const ALL: &[(&str, Case)] = &[
     ("work_that_meets_a_conflict_stays_to_be_looked_at", a_conflict_while_it_is_open),
+    ("lost_work_shows_what_others_have_made_longer_or_shorter", what_others_have_made_longer_or_shorter),
     ("work_whose_commit_meets_a_conflict_stays_to_be_looked_at", a_conflict_at_the_commit),
     ("work_that_finds_no_room_at_its_commit_stays_to_be_looked_at", no_room_at_the_commit),
     ("a_part_that_meets_a_conflict_gives_nothing_up", a_part_that_meets_a_conflict),
@@ -91,6 +92,29 @@ fn a_conflict_while_it_is_open(p: &Place) {
     let (code, _, said) = all(&open.shell("cat b"));
     assert!(code == 75 && said.contains("is lost") && said.contains("`systx abort "), "{code} {said}");
     is_lost(&open, "conflict on ", &[("mine", "new\n"), ("d/made", "deep\n")]);
+}
+
+/// What it has not changed is as it is now, and its patch is against that, however long.
+fn what_others_have_made_longer_or_shorter(p: &Place) {
+    for (name, by) in [("longer", "echo and more >>"), ("shorter", "echo 1 >"), ("anew", "mv -f other")] {
+        p.write(name, "some\n");
+        p.write("mine", "old\nlines\n");
+        p.write("other", "quite another one\n");
+        let open = begin(p, &[]);
+        open.shell(&format!("cat {name} mine; stat {name}; sed -i s/old/new/ mine"));
+        must(Command::new("sh").arg("-c").arg(format!("{by} {name}")).current_dir(&p.served));
+        let now = std::fs::read_to_string(p.served.join(name)).unwrap();
+        assert_eq!(all(&open.verb("commit", &[])).0, 75);
+        let (code, shown, said) = all(&open.verb("exec", &["--", "cat", name]));
+        assert_eq!((code, shown), (0, now), "{name}: {said}");
+        is_lost(&open, "conflict on ", &[("mine", "new\nlines\n")]);
+    }
+    p.write("mine", "old\n");
+    let open = begin(p, &[]);
+    open.shell("cat mine; echo new >mine");
+    must(Command::new("sh").args(["-c", "echo much longer >>mine"]).current_dir(&p.served));
+    assert_eq!(all(&open.verb("commit", &[])).0, 75);
+    is_lost(&open, "conflict on ", &[("mine", "new\n")]);
 }
 
 fn a_conflict_at_the_commit(p: &Place) {

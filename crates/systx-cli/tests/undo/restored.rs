@@ -29,6 +29,7 @@ echo a > attrs; chown 12:34 attrs; chmod 2640 attrs; setfattr -n user.a -v 1 att
 echo link > 'odd
 name'; ln -s nowhere symlink; mkdir was-dir; echo in > was-dir/in; echo file > was-file
 seq 200000 > large; seq 200000 > cut; seq 200000 > longer; truncate -s 3M sparse
+seq 200000 > anew; echo short > grown
 printf middle | dd of=sparse bs=1 seek=1500000 conv=notrunc status=none
 truncate -s 2M holes; seq 1000 | dd of=holes bs=1 seek=1000000 conv=notrunc status=none
 mkdir renamed; echo r > renamed/r; echo rr > renamed/gone; mkdir stays; echo 1 > stays/1
@@ -45,6 +46,7 @@ name'; ln -sfn elsewhere symlink; rm -r was-dir; echo now > was-dir; rm was-file
 printf CHANGED | dd of=large bs=1 seek=700000 conv=notrunc status=none
 printf AGAIN | dd of=large bs=1 seek=10 conv=notrunc status=none
 truncate -s 150000 cut; seq 1000 >> longer; rm sparse
+seq 7 300000 > anew; head -c 1048577 /dev/zero > grown
 head -c 600000 /dev/urandom | dd of=holes bs=1 seek=500000 conv=notrunc status=none
 mv renamed new-name; echo more >> new-name/r; rm new-name/gone; echo n > new-name/new
 echo 2 > stays/2; mv over replaced; touch times; ln keep keep2; mkdir -p made/in/made; ln -s x made/in/l; mkfifo made/p

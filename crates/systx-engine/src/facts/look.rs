@@ -551,6 +551,15 @@ impl<O: Os> Facts<O> {
         }
     }
 
+    /// An object with the attributes of what has its name now, if something of its kind has.
+    pub(crate) fn present(&self, found: &Found) -> Option<Found> {
+        let seen = &self.seen[found.fact.0 as usize];
+        let (dir, os) = (self.opened(&seen.dir).ok()??, self.os_of(found.fact));
+        let stat = if seen.name.is_empty() { os.stat(&dir) } else { os.stat_at(&dir, &seen.name) }.ok()?;
+        let known = Arc::new(Known { handle: found.handle, stat });
+        (stat.kind() == found.stat.kind()).then_some(Found { fact: found.fact, known })
+    }
+
     pub(super) fn os_of(&self, fact: FactIx) -> &O {
         &self.domains[self.seen[fact.0 as usize].dir.domain].os
     }

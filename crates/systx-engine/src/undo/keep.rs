@@ -21,7 +21,7 @@ use crate::transaction::Transaction;
 use crate::types::Attr;
 use crate::workset::attributes::none_if_unsupported;
 use crate::workset::data::CHUNK_BYTES;
-use crate::workset::node::{node_of, Ix};
+use crate::workset::node::{node_of, Data, Ix};
 use crate::workset::Workset;
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -262,6 +262,10 @@ fn thing<O: Os>(t: &mut Transaction<O>, diff: &Diff, ix: Ix, contents: &mut Cont
         Some(Some(changed)) if changed.differ(&mut t.workset, (ix, ix))? => changed.ranges(),
         _ => Vec::new(),
     };
+    if let Data::Private(private) = &mut t.workset.object_mut(ix).data {
+        // An undo knows the object by its identity: it stays, and takes its new bytes, however many.
+        private.replaced = false;
+    }
     let mut bytes = Vec::with_capacity(ranges.len());
     for changed in ranges {
         bytes.push(range(t, ix, changed, sizes, contents)?);

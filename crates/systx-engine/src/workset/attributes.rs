@@ -119,6 +119,20 @@ impl<O: Os> Workset<O> {
         Ok(attr)
     }
 
+    /// Takes the attributes of committed objects as they are now: for a transaction that can't commit, and shows the bytes
+    /// that are there now.
+    pub(crate) fn see_the_present(&mut self) {
+        for ix in self.all().collect::<Vec<_>>() {
+            let object = self.object(ix);
+            let goes_on_at_its_end =
+                !matches!(object.data, Data::Base(_) | Data::Private(_) | Data::Memory(_));
+            let lower = object.lower.as_ref().filter(|_| !goes_on_at_its_end);
+            if let Some(now) = lower.and_then(|lower| self.facts.present(lower)) {
+                self.object_mut(ix).lower = Some(now);
+            }
+        }
+    }
+
     /// Before an object changes. `EPERM` for a lower object that the file system keeps from changing, `EROFS`
     /// in a subvolume of its own.
     pub(crate) fn may_change(&mut self, ix: Ix) -> Verb<()> {

@@ -22,10 +22,11 @@ use crate::types::Result;
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::fs::{AtFlags, Mode, OFlags, ResolveFlags, StatxAttributes, StatxFlags, CWD};
 use rustix::io::Errno;
-use rustix::mount::{MoveMountFlags, OpenTreeFlags, UnmountFlags};
+use rustix::mount::{MoveMountFlags, UnmountFlags};
 use rustix::thread::{move_into_link_name_space, LinkNameSpaceType};
 use std::collections::VecDeque;
 use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
 use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -102,9 +103,7 @@ impl Binder {
     /// Asks for a directory to be bound, and says whether it could: if so, a report follows. `dir` is what is to be
     /// found under its name from then on.
     pub fn ask(&self, job: Job, dir: BorrowedFd<'_>) -> bool {
-        let how =
-            OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC | OpenTreeFlags::AT_EMPTY_PATH;
-        rustix::mount::open_tree(dir, c"", how).and_then(|tree| self.hand_over(job, tree.as_fd())).is_ok()
+        mounts::detached(dir).and_then(|tree| self.hand_over(job, tree.as_fd())).is_ok()
     }
 
     fn hand_over(&self, job: Job, tree: BorrowedFd<'_>) -> Result<()> {
@@ -189,6 +188,12 @@ impl Bound {
     }
 }
 
+/// Has all directories left that can be, for the rest of the transaction that this process is inside of, if it is: before
+/// it makes mounts that would keep them. It is a call that fails.
+pub fn have_all_left() {
+    let _ = rustix::mount::unmount(c"", UnmountFlags::empty());
+}
+
 /// The namespaces of mounts between which a thread goes to and fro. It sees the processes of the machine, not only those of
 /// the command, while it is at home.
 pub struct Ground {
@@ -263,6 +268,19 @@ impl Ground {
             }
             done => done,
         })
+    }
+
+    /// Returns true for a thread in the command's namespace.
+    pub fn is_of(&self, thread: u32) -> bool {
+        let theirs =
+            rustix::fs::stat(format!("/proc/{thread}/ns/mnt")).map(|stat| (stat.st_dev, stat.st_ino));
+        let ours = rustix::fs::fstat(&self.inside).map(|stat| (stat.st_dev, stat.st_ino));
+        theirs.is_ok() && theirs == ours
+    }
+
+    /// A copy of the mount of a descriptor, which is in the command's namespace, without the mounts on it.
+    pub fn detached(&self, mount: &OwnedFd) -> Result<OwnedFd> {
+        self.inside(|| mounts::detached(mount))
     }
 
     /// Where a mount is in the namespace that this thread is in; `None`: it is nowhere.
@@ -418,10 +436,34 @@ pub fn process_of(thread: u32) -> Option<u32> {
 }
 
 /// Number of the mount on which something is that a thread names by a path from a descriptor of it, or from where it is;
-/// `None`: it can't be found out. A file system is asked only for what the kernel does not know, as it may not answer.
+/// `None`: it can't be found out.
+pub fn mount_of(thread: u32, from: Option<i32>, path: &[u8]) -> Option<u64> {
+    mounts::mount_id(&open_as(thread, from, path)?).ok()
+}
+
+/// A path that begins with a link of /proc to what its thread has: it would be another one to this thread.
+fn of_its_own(path: &[u8]) -> Option<(Option<i32>, &[u8])> {
+    let after = |prefix: &str| path.strip_prefix(prefix.as_bytes());
+    let own = || after("/proc/self/").or_else(|| after("/proc/thread-self/"));
+    let name = own().or_else(|| after("/dev/").filter(|name| name.starts_with(b"fd/")))?;
+    let (first, rest) = match name.strip_prefix(b"fd/") {
+        Some(name) => {
+            let end = name.iter().position(|byte| *byte == b'/').unwrap_or(name.len());
+            (Some(std::str::from_utf8(&name[..end]).ok()?.parse().ok()?), &name[end..])
+        }
+        None => (None, name.strip_prefix(b"cwd")?),
+    };
+    let is_whole = rest.is_empty() || rest[0] == b'/';
+    let rest = rest.iter().position(|byte| *byte != b'/').map_or(&b""[..], |begin| &rest[begin..]);
+    is_whole.then_some((first, rest))
+}
+
+/// Opens, for its place alone, what a thread names by a path from a descriptor of it, or from where it is. A file system is
+/// asked only for what the kernel does not know, as it may not answer.
 ///
 /// Minimum kernel version: 5.12 (RESOLVE_CACHED).
-pub fn mount_of(thread: u32, from: Option<i32>, path: &[u8]) -> Option<u64> {
+pub(super) fn open_as(thread: u32, from: Option<i32>, path: &[u8]) -> Option<OwnedFd> {
+    let (from, path) = of_its_own(path).unwrap_or((from, path));
     let base = match from {
         Some(fd) => format!("/proc/{thread}/fd/{fd}"),
         None => format!("/proc/{thread}/cwd"),
@@ -435,20 +477,29 @@ pub fn mount_of(thread: u32, from: Option<i32>, path: &[u8]) -> Option<u64> {
             walked => walked,
         }
     };
+    let goes_up = path.split(|byte| *byte == b'/').any(|name| name == b"..");
+    let is_in_root = || std::fs::read_link(&root).is_ok_and(|top| top != Path::new("/"));
     let found = match path.first() {
         Some(b'/') => walk(&open(&root).ok()?, path, ResolveFlags::IN_ROOT),
         None => open(&base),
-        _ => match walk(&open(&base).ok()?, path, ResolveFlags::NO_SYMLINKS) {
+        _ => {
             // It may lead to the caller's root, which is not that of this thread.
-            Err(Errno::LOOP) => {
-                let (from, top) = (std::fs::read_link(&base).ok()?, std::fs::read_link(&root).ok()?);
-                let from = from.strip_prefix(&top).ok()?.as_os_str().as_bytes();
-                walk(&open(&root).ok()?, &[from, path].join(&b'/'), ResolveFlags::IN_ROOT)
+            let walked = if goes_up && is_in_root() {
+                Err(Errno::LOOP)
+            } else {
+                walk(&open(&base).ok()?, path, ResolveFlags::NO_SYMLINKS)
+            };
+            match walked {
+                Err(Errno::LOOP) => {
+                    let (from, top) = (std::fs::read_link(&base).ok()?, std::fs::read_link(&root).ok()?);
+                    let from = from.strip_prefix(&top).ok()?.as_os_str().as_bytes();
+                    walk(&open(&root).ok()?, &[from, path].join(&b'/'), ResolveFlags::IN_ROOT)
+                }
+                walked => walked,
             }
-            walked => walked,
-        },
+        }
     };
-    mounts::mount_id(&found.ok()?).ok()
+    found.ok()
 }
 
 #[cfg(test)]
@@ -500,6 +551,16 @@ mod tests {
         let ended = process_of(thread.join().unwrap());
         assert!(ended.is_none() || ended == Some(std::process::id()));
         assert_eq!(intent(0, Duration::ZERO), Intent::Gone);
+    }
+
+    #[test]
+    fn a_path_by_a_link_to_what_its_thread_has_begins_there() {
+        assert_eq!(of_its_own(b"/proc/self/cwd/a/b"), Some((None, &b"a/b"[..])));
+        assert_eq!(of_its_own(b"/proc/thread-self/fd/7//a"), Some((Some(7), &b"a"[..])));
+        assert_eq!(of_its_own(b"/dev/fd/7"), Some((Some(7), &b""[..])));
+        for other in ["/proc/self/cwdx", "/proc/self/fd/x/a", "/dev/null", "/proc/1/cwd", "proc/self/cwd"] {
+            assert_eq!(of_its_own(other.as_bytes()), None, "{other}");
+        }
     }
 
     #[test]

@@ -58,7 +58,13 @@ pub enum Asked {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum FileCall {
     /// To remove a directory (one name), to move or link something (two).
-    Names(Vec<Name>),
+    Names(Change, Vec<Name>),
+    /// To have a directory as its place or its root.
+    Goes(Name),
+    /// To restrict itself by rules that no other process can read (Landlock).
+    Confines,
+    /// To have a tracer asked about calls (SECCOMP_RET_TRACE): it would not be asked about those that are asked about here.
+    Traces,
     /// To make durable what is in a file or directory: the descriptor.
     Sync(i32),
     /// To set flags of an inode.
@@ -67,16 +73,27 @@ pub enum FileCall {
     Request(i32),
     /// To open by a handle, on the file system of a descriptor, or of the working directory.
     Handle(Option<i32>),
-    /// To make, copy or take away mounts, or a namespace of them.
-    Mounts,
+    /// To make, copy or take away mounts, or a namespace of them; which one is to be taken away.
+    Mounts(Option<Name>),
     /// Nothing of all this: a thread or process is started in the same namespaces, a request only looks.
     Nothing,
     /// To end the process.
     Ends,
 }
 
+/// What a call does to the names that it is given.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Change {
+    /// renameat2(2), with its flags.
+    Moves(u32),
+    /// linkat(2).
+    Links,
+    /// rmdir(2).
+    Removes,
+}
+
 /// A name that a call would change, as its caller has it.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Name {
     /// The descriptor that the path begins at; `None`: the working directory.
     pub from: Option<i32>,
@@ -180,7 +197,7 @@ impl Listener {
         }
         let asked = asked(told.pid, &told.data);
         // Only now it is known to have been of that process. Who calls about files may be gone: then the answer is
-        // nobody's.
+        // nobody's; before a call is made for its caller that is asked for.
         let is_its_own = matches!(asked, Asked::Files(_)) || self.is_waiting(told.id);
         Ok(is_its_own.then_some(Call { id: told.id, pid: told.pid, asked }))
     }
@@ -191,6 +208,11 @@ impl Listener {
     fn wake_beside(&self) {
         // SAFETY: this request takes a number.
         unsafe { libc::ioctl(self.0.as_raw_fd(), NOTIF_SET_FLAGS, SYNC_WAKE_UP) };
+    }
+
+    /// Returns true if the caller of a call waits still: what was found out about it meanwhile was true of the caller.
+    pub fn still_waits(&self, call: &Call) -> bool {
+        self.is_waiting(call.id)
     }
 
     /// Returns true if the caller still waits, and its number is still its own.
@@ -255,28 +277,33 @@ const REQUESTS_THAT_LOOK: [u32; 8] =
 /// Reads a call about files, if it is one.
 fn about_files(pid: u32, number: i64, args: &[u64; 6]) -> Option<FileCall> {
     let at = |n: usize| Some(args[n] as i32).filter(|from| *from != libc::AT_FDCWD);
-    let names = |all: &[(Option<i32>, u64)]| {
-        let read =
-            |(from, path): &(Option<i32>, u64)| read_path(pid, *path).map(|path| Name { from: *from, path });
-        match all.iter().map(read).collect::<Result<_>>() {
-            Ok(names) => FileCall::Names(names),
-            // Mostly the kernel can't read them either.
-            Err(_) => FileCall::Names(Vec::new()),
-        }
+    let name = |from: Option<i32>, path: u64| read_path(pid, path).map(|path| Name { from, path });
+    let names = |change: Change, all: &[(Option<i32>, u64)]| {
+        let read = all.iter().map(|(from, path)| name(*from, *path)).collect::<Result<_>>();
+        // Mostly the kernel can't read them either.
+        FileCall::Names(change, read.unwrap_or_default())
     };
     #[cfg(target_arch = "x86_64")]
     match number {
-        libc::SYS_rename | libc::SYS_link => return Some(names(&[(None, args[0]), (None, args[1])])),
-        libc::SYS_rmdir => return Some(names(&[(None, args[0])])),
+        libc::SYS_rename => return Some(names(Change::Moves(0), &[(None, args[0]), (None, args[1])])),
+        libc::SYS_link => return Some(names(Change::Links, &[(None, args[0]), (None, args[1])])),
+        libc::SYS_rmdir => return Some(names(Change::Removes, &[(None, args[0])])),
         _ => {}
     }
     #[cfg(not(target_arch = "riscv64"))]
     if number == libc::SYS_renameat {
-        return Some(names(&[(at(0), args[1]), (at(2), args[3])]));
+        return Some(names(Change::Moves(0), &[(at(0), args[1]), (at(2), args[3])]));
     }
+    let both = [(at(0), args[1]), (at(2), args[3])];
     Some(match number {
-        libc::SYS_renameat2 | libc::SYS_linkat => names(&[(at(0), args[1]), (at(2), args[3])]),
-        libc::SYS_unlinkat => names(&[(at(0), args[1])]),
+        libc::SYS_renameat2 => names(Change::Moves(args[4] as u32), &both),
+        libc::SYS_linkat => names(Change::Links, &both),
+        libc::SYS_unlinkat => names(Change::Removes, &both[..1]),
+        libc::SYS_chdir | libc::SYS_chroot => FileCall::Goes(name(None, args[0]).unwrap_or_default()),
+        libc::SYS_fchdir => FileCall::Goes(Name { from: at(0), path: Vec::new() }),
+        libc::SYS_landlock_restrict_self => FileCall::Confines,
+        libc::SYS_seccomp | libc::SYS_prctl if may_trace(pid, args[2]) => FileCall::Traces,
+        libc::SYS_seccomp | libc::SYS_prctl => FileCall::Nothing,
         libc::SYS_fsync | libc::SYS_fdatasync | libc::SYS_syncfs | libc::SYS_sync_file_range => {
             FileCall::Sync(args[0] as i32)
         }
@@ -286,8 +313,8 @@ fn about_files(pid: u32, number: i64, args: &[u64; 6]) -> Option<FileCall> {
         FILE_SETATTR => {
             FileCall::Flags(Name { from: at(0), path: read_path(pid, args[1]).unwrap_or_default() })
         }
+        libc::SYS_umount2 => FileCall::Mounts(name(None, args[0]).ok()),
         libc::SYS_mount
-        | libc::SYS_umount2
         | libc::SYS_pivot_root
         | libc::SYS_move_mount
         | libc::SYS_fsopen
@@ -295,12 +322,12 @@ fn about_files(pid: u32, number: i64, args: &[u64; 6]) -> Option<FileCall> {
         | OPEN_TREE_ATTR
         | libc::SYS_open_tree
         | libc::SYS_unshare
-        | libc::SYS_clone => FileCall::Mounts,
+        | libc::SYS_clone => FileCall::Mounts(None),
         libc::SYS_clone3 => {
             let mut flags = [0; 8];
             // Memory that can't be read is none of a call that succeeds.
             match read_exact(pid, args[0], &mut flags) {
-                Ok(()) if u64::from_ne_bytes(flags) & libc::CLONE_NEWNS as u64 != 0 => FileCall::Mounts,
+                Ok(()) if u64::from_ne_bytes(flags) & libc::CLONE_NEWNS as u64 != 0 => FileCall::Mounts(None),
                 _ => FileCall::Nothing,
             }
         }
@@ -308,6 +335,32 @@ fn about_files(pid: u32, number: i64, args: &[u64; 6]) -> Option<FileCall> {
         _ => return None,
     })
 }
+
+/// Returns true if a filter of seccomp may have a tracer asked: of a `sock_fprog`, some `sock_filter` returns that, or what
+/// is found out only then. Memory that can't be read is none of a filter.
+fn may_trace(pid: u32, at: u64) -> bool {
+    let mut program = [0; size_of::<libc::sock_fprog>()];
+    if read_exact(pid, at, &mut program).is_err() {
+        return false;
+    }
+    let count = usize::from(u16::from_ne_bytes([program[0], program[1]]));
+    let address = program[size_of::<libc::sock_fprog>() - 8..].try_into().map_or(0, u64::from_ne_bytes);
+    let mut all = vec![0; count * size_of::<libc::sock_filter>()];
+    read_exact(pid, address, &mut all).is_ok() && all.chunks_exact(8).any(traces)
+}
+
+/// Code (u16), two offsets (u8 each), and a number (u32).
+fn traces(instruction: &[u8]) -> bool {
+    let code = u32::from(u16::from_ne_bytes([instruction[0], instruction[1]]));
+    let k = instruction[4..8].try_into().map_or(0, u32::from_ne_bytes);
+    match code {
+        c if c == libc::BPF_RET | libc::BPF_K => k & libc::SECCOMP_RET_ACTION_FULL == libc::SECCOMP_RET_TRACE,
+        c => c == libc::BPF_RET | BPF_A,
+    }
+}
+
+/// linux/bpf_common.h.
+const BPF_A: u32 = 0x10;
 
 /// Reads a path from the memory of a process.
 fn read_path(pid: u32, at: u64) -> Result<Vec<u8>> {
@@ -506,6 +559,22 @@ mod tests {
             parse(&bytes(libc::AF_INET, &[0; 4]), Use::Sends),
             Some(Address::Family(libc::AF_INET as u16))
         );
+    }
+
+    #[test]
+    fn a_filter_that_may_have_a_tracer_asked_is_known() {
+        let filter = |code: u32, k: u32| libc::sock_filter { code: code as u16, jt: 0, jf: 0, k };
+        let ret = libc::BPF_RET | libc::BPF_K;
+        let says = |last: libc::sock_filter| {
+            let all = [filter(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, libc::SECCOMP_RET_TRACE), last];
+            let program = libc::sock_fprog { len: 2, filter: all.as_ptr().cast_mut() };
+            may_trace(std::process::id(), &raw const program as u64)
+        };
+        assert!(says(filter(ret, libc::SECCOMP_RET_TRACE | 7)) && says(filter(libc::BPF_RET | BPF_A, 0)));
+        for other in [libc::SECCOMP_RET_ALLOW, libc::SECCOMP_RET_ERRNO | 1, libc::SECCOMP_RET_KILL_PROCESS] {
+            assert!(!says(filter(ret, other)));
+        }
+        assert!(!may_trace(std::process::id(), 8));
     }
 
     #[test]

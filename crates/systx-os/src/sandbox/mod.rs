@@ -5,10 +5,10 @@
 //! processes of a command, its pid 1 and itself ([`spawn`]), commands that come into namespaces that are
 //! there ([`join`]), the process that holds such namespaces open ([`apart`]), the user namespace of who has
 //! no privileges ([`own`]), calls that reach what is outside ([`watch`], [`calls`], [`inside`]), directories that
-//! the kernel serves by itself ([`bind`]), threads that look into a view of their own process ([`few`]), the
-//! helper ([`helper`]), and processes that try whether a file system answers ([`answers`]). Guarantees: no process of a command outlives its pid 1, its pid 1 never
-//! outlives `systx`, and mounts live in the command's own mount namespace, so that nothing is left to clean
-//! up however any of them dies. Does not: decide what is mounted where, or know what a transaction is.
+//! the kernel serves by itself ([`bind`]) and calls across their border ([`across`]), threads that look into a view of
+//! their own process ([`few`]), the helper ([`helper`]), and processes that try whether a file system answers
+//! ([`answers`]). Guarantees: no process of a command outlives its pid 1, its pid 1 never outlives `systx`, and mounts
+//! live in the command's own mount namespace, so that nothing is left to clean up however any of them dies. Does not: decide what is mounted where, or know what a transaction is.
 //!
 //! ```text
 //! systx ──clone3──► pid 1 of the namespaces ──clone3──► the command
@@ -22,6 +22,7 @@
 //!
 //! Minimum kernel version: 5.12 (mount_setattr).
 
+pub mod across;
 pub mod answers;
 pub mod apart;
 pub mod bind;

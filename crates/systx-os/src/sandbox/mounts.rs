@@ -213,9 +213,7 @@ impl Detached {
 
     /// Copies the mount of a descriptor, from its root, without the mounts on it.
     pub fn of_mount(mount: &OwnedFd) -> Result<Detached> {
-        let how =
-            OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC | OpenTreeFlags::AT_EMPTY_PATH;
-        let copy = rustix::mount::open_tree(mount, c"", how)?;
+        let copy = detached(mount)?;
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let root = rustix::fs::openat(&copy, c".", flags, Mode::empty())?;
         Ok(Detached { root: Arc::new(root), copy })
@@ -245,6 +243,13 @@ impl Detached {
 pub fn detached_with_all_below(path: &[u8]) -> Result<OwnedFd> {
     let how = OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC | OpenTreeFlags::AT_RECURSIVE;
     rustix::mount::open_tree(CWD, path, how)
+}
+
+/// A detached copy of the mount of a descriptor, without the mounts on it. Its file system is asked nothing.
+pub(super) fn detached(mount: impl AsFd) -> Result<OwnedFd> {
+    let how =
+        OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC | OpenTreeFlags::AT_EMPTY_PATH;
+    rustix::mount::open_tree(mount, c"", how)
 }
 
 /// Writes back what programs stored through mappings of files of mounts (syncfs), on a thread of its own:

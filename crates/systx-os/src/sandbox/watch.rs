@@ -53,6 +53,7 @@ pub enum Network {
 /// A filter, and what else is found out before there is a second process.
 pub(super) struct Prepared<'a> {
     to: BorrowedFd<'a>,
+    calls: Calls,
     filter: Vec<libc::sock_filter>,
     withheld: Vec<RawFd>,
 }
@@ -73,8 +74,12 @@ pub(super) const NATIVE: u32 = 0;
 const I386: u32 = 0x4000_0003;
 const I386_CALLS: [u32; 8] = [102, 345, 346, 359, 362, 370, 369, 425];
 /// And of mount, umount, umount2, ioctl, clone, pivot_root, unshare, open_by_handle_at, open_tree, move_mount, fsopen, fspick,
-/// clone3, open_tree_attr, file_setattr.
-const I386_FILE_CALLS: [u32; 15] = [21, 22, 52, 54, 120, 217, 310, 342, 428, 429, 430, 433, 435, 467, 469];
+/// clone3, landlock_restrict_self, open_tree_attr, file_setattr.
+const I386_FILE_CALLS: [u32; 16] =
+    [21, 22, 52, 54, 120, 217, 310, 342, 428, 429, 430, 433, 435, 446, 467, 469];
+/// And of prctl and seccomp, by which a filter is set.
+const I386_PRCTL: u32 = 172;
+const I386_SECCOMP: u32 = 354;
 /// From here on numbers are those of the x32 ABI: asm/unistd.h.
 pub(super) const X32: u32 = 0x4000_0000;
 
@@ -101,11 +106,12 @@ pub(super) fn prepare(to: BorrowedFd<'_>, network: Network, calls: Calls) -> Pre
         Network::Own => inherited_sockets(),
         Network::Shared => Vec::new(),
     };
-    Prepared { to, filter: filter(calls), withheld }
+    Prepared { to, calls, filter: filter(calls), withheld }
 }
 
 /// Watches this process, and what it starts from here on. It must be allowed to: by CAP_SYS_ADMIN in its user
-/// namespace.
+/// namespace. What watches for files alone is left out where the kernel does not do it, or another one does: then nobody
+/// hears of a call, and binds anything.
 pub(super) fn begin(prepared: &Prepared<'_>) -> Result<()> {
     for fd in &prepared.withheld {
         // SAFETY: it was inherited by `systx`, which has no owner for it; this copy of the process uses none of them.
@@ -131,6 +137,9 @@ pub(super) fn begin(prepared: &Prepared<'_>) -> Result<()> {
             let number = listener.as_ref().map_or(u64::MAX - 1, |fd| fd.as_raw_fd() as u64 + 1);
             let written = rustix::io::write(&told, &number.to_ne_bytes());
             let ended = wait(&helper);
+            if listener.is_err() && prepared.calls == Calls::Files {
+                return Ok(());
+            }
             listener.and(written)?;
             match ended {
                 Ok(Ended::Exited(0)) | Err(Errno::CHILD) => Ok(()),
@@ -255,12 +264,24 @@ fn foreign(calls: Calls) -> Vec<libc::sock_filter> {
     let peers = I386_CALLS.iter().filter(|_| calls != Calls::Files);
     let files = I386_FILE_CALLS.iter().filter(|_| calls != Calls::Peers);
     peers.chain(files).for_each(|call| foreign.extend(when_equal(*call, &[asked()])));
+    if calls != Calls::Peers {
+        // It may have a tracer asked, and is not read.
+        let refused = give_back(libc::SECCOMP_RET_ERRNO | libc::EINVAL as u32);
+        foreign.extend(when_equal(I386_SECCOMP, &[refused]));
+        foreign.extend(when_equal(I386_PRCTL, &when_it_sets_a_filter(refused)));
+    }
     foreign.push(allowed());
     foreign
 }
 
-/// Calls that move, link and remove directories, make durable, request something of file systems, change or copy mounts,
-/// and end a process.
+/// In prctl: only PR_SET_SECCOMP.
+fn when_it_sets_a_filter(then: libc::sock_filter) -> [libc::sock_filter; 4] {
+    let is_it = jump(libc::BPF_JEQ, libc::PR_SET_SECCOMP as u32, 0, 1);
+    [load(argument(0, Half::Lower)), is_it, then, allowed()]
+}
+
+/// Calls that move, link and remove directories or go there, make durable, request something of file systems, change or
+/// copy mounts, confine a process or end it.
 fn about_files() -> Vec<libc::sock_filter> {
     let mut all = Vec::new();
     #[cfg(target_arch = "x86_64")]
@@ -286,6 +307,11 @@ fn about_files() -> Vec<libc::sock_filter> {
         OPEN_TREE_ATTR,
         FILE_SETATTR,
         libc::SYS_open_by_handle_at,
+        libc::SYS_chdir,
+        libc::SYS_fchdir,
+        libc::SYS_chroot,
+        libc::SYS_landlock_restrict_self,
+        libc::SYS_seccomp,
         // Its flags are in memory.
         libc::SYS_clone3,
         libc::SYS_exit_group,
@@ -301,6 +327,7 @@ fn about_files() -> Vec<libc::sock_filter> {
     for call in [libc::SYS_unshare, libc::SYS_clone] {
         all.extend(when_equal(call as u32, &copies_mounts));
     }
+    all.extend(when_equal(libc::SYS_prctl as u32, &when_it_sets_a_filter(asked())));
     let removes_directory = [
         load(argument(2, Half::Lower)),
         jump(libc::BPF_JSET, libc::AT_REMOVEDIR as u32, 0, 1),
@@ -429,7 +456,13 @@ mod tests {
         let native = |calls, call: libc::c_long, args| says_of(calls, NATIVE, call as u32, args);
         let removes = |flags: u64| [3, 0, flags, 0, 0, 0];
         for calls in [Calls::Files, Calls::All] {
-            for call in [libc::SYS_renameat2, libc::SYS_linkat, libc::SYS_fsync, libc::SYS_exit_group] {
+            for call in [
+                libc::SYS_renameat2,
+                libc::SYS_linkat,
+                libc::SYS_fsync,
+                libc::SYS_exit_group,
+                libc::SYS_chdir,
+            ] {
                 assert_eq!(native(calls, call, [0; 6]), ASKED, "{call}");
                 assert_eq!(native(Calls::Peers, call, [0; 6]), ALLOWED, "{call}");
             }
@@ -441,6 +474,8 @@ mod tests {
             }
             assert_eq!(native(calls, libc::SYS_ioctl, [3, 0x5401, 0, 0, 0, 0]), ALLOWED);
             assert_eq!(native(calls, libc::SYS_openat, [9; 6]), ALLOWED);
+            let prctl = |what: i32| native(calls, libc::SYS_prctl, [what as u64, 2, 0, 0, 0, 0]);
+            assert_eq!((prctl(libc::PR_SET_SECCOMP), prctl(libc::PR_SET_NAME)), (ASKED, ALLOWED));
             for call in [libc::SYS_clone, libc::SYS_unshare] {
                 assert_eq!(native(calls, call, [libc::CLONE_NEWNS as u64, 0, 0, 0, 0, 0]), ASKED, "{call}");
                 assert_eq!(native(calls, call, [libc::CLONE_VM as u64, 0, 0, 0, 0, 0]), ALLOWED, "{call}");
@@ -451,6 +486,11 @@ mod tests {
         if cfg!(target_arch = "x86_64") {
             assert!(I386_FILE_CALLS.iter().all(|call| says_of(Calls::All, I386, *call, [0; 6]) == ASKED));
             assert!(I386_CALLS.iter().all(|call| says_of(Calls::Files, I386, *call, [0; 6]) == ALLOWED));
+            let refused = libc::SECCOMP_RET_ERRNO | libc::EINVAL as u32;
+            assert_eq!(says_of(Calls::Files, I386, I386_SECCOMP, [1, 0, 0, 0, 0, 0]), refused);
+            assert_eq!(says_of(Calls::All, I386, I386_PRCTL, [22, 2, 0, 0, 0, 0]), refused);
+            assert_eq!(says_of(Calls::Files, I386, I386_PRCTL, [15, 2, 0, 0, 0, 0]), ALLOWED);
+            assert_eq!(says_of(Calls::Peers, I386, I386_SECCOMP, [1, 0, 0, 0, 0, 0]), ALLOWED);
             assert_eq!(says_of(Calls::Files, NATIVE, X32 + 165, [0; 6]), ASKED);
         }
     }

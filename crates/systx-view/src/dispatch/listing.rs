@@ -38,13 +38,13 @@ impl<O: Os<Fd: AsFd>> View<O> {
             return Ok(());
         }
         let mut hidden = 0;
-        let lasts = if self.tx.is_shared(call.node) { Lasts::Moment } else { Lasts::Forever };
+        let name = if self.tx.is_shared(call.node) { Lasts::Never } else { Lasts::Forever };
         for (entry, next) in snapshot.after(args.offset.max(FIRST)) {
             let told = self.details(call.node, entry, detail)?;
             hidden += u64::from(told.is_none());
             let plus = match &told {
                 _ if detail == Detail::Names => Plus::No,
-                Some((node, attr)) => Plus::Node(self.number(call, *node), attr, lasts),
+                Some((node, attr)) => Plus::Node(self.number(call, *node), attr, [name, self.lasts(*node)]),
                 None => Plus::Unknown,
             };
             if !reply.dirent(Dirent { name: &entry.name, ino: entry.ino, kind: entry.kind, next }, plus) {

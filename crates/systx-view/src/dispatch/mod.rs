@@ -140,8 +140,10 @@ impl<O: Os<Fd: AsFd>> View<O> {
     }
 
     /// How long the kernel may keep attributes.
-    fn lasts(&self, node: Node) -> Lasts {
-        if self.tx.stays(node) && !self.tx.is_within_shared(node) {
+    pub(super) fn lasts(&self, node: Node) -> Lasts {
+        if self.tx.is_within_shared(node) {
+            Lasts::Never
+        } else if self.tx.stays(node) {
             Lasts::Forever
         } else {
             Lasts::Moment

@@ -44,15 +44,19 @@ impl<O: Os<Fd: AsFd>> View<O> {
             return Ok(reply.sized(self.tx.id().to_string().as_bytes(), args.size)?);
         }
         let value = match name {
-            // A read-committed node is found again by no handle, which an inner one needs; and what the kernel serves by
-            // itself is in no inner one.
+            // A read-committed node is found again by no handle, which an inner one needs; and an inner one's programs
+            // would see by requests what the kernel serves to others by itself.
             name if name == crate::DEPTH_ATTRIBUTE.as_bytes() => {
-                if self.is_read_committed() || self.natives.are_bound() {
+                if self.is_read_committed() || self.natives.may_be_bound() {
                     return Err(Errno::NODATA.into());
                 }
                 self.depth.to_string().into_bytes()
             }
-            name if name == crate::SUB_AREA_ATTRIBUTE.as_bytes() => self.tx.sub_area_name(call.uid),
+            name if name == crate::SUB_AREA_ATTRIBUTE.as_bytes() => {
+                // Whoever makes such an area has to make it by a request.
+                self.natives.bind_no_more();
+                self.tx.sub_area_name(call.uid)
+            }
             name => match after(name, crate::SUB_AREAS_ATTRIBUTE) {
                 Some(first) => page_of(self.tx.sub_areas(call.root, call.uid), first),
                 None => self.tx.getxattr(call.node, name)?,

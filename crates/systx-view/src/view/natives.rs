@@ -5,10 +5,11 @@
 //! two ways at different times; the view never waits for the binding, since that waits for the view. Does not: bind.
 //!
 //! A directory that was made is *fresh*: its name is asked for at every walk. The program that made it has it bound by
-//! its first walk, as programs compare the numbers that they see first (tar, cp); another one only if it makes something
-//! in it. Another one that may keep it, open or as its place, has it served by requests from then on: nobody reaches by
-//! the view what the kernel serves by itself. Who moves it, links or removes finds it as it is: on a name that is bound
-//! such a call fails.
+//! its first walk, as programs compare the numbers that they see first (tar, cp). For another one it is not bound: a
+//! binding costs as much as three new files, and a shell makes one or two in a directory of mkdir(1). Another one that may
+//! keep it, open or as its place, or makes something in it, has it served by requests from then on: nobody reaches by the
+//! view what the kernel serves by itself. Who moves it, links or removes finds it as it is: on a name that is bound such a
+//! call fails.
 
 use super::View;
 use crate::call::Call;
@@ -31,7 +32,7 @@ const LOOKS_MAX: u8 = 8;
 const TO_WAIT: Duration = Duration::from_millis(100);
 /// A walk that waits holds a lock in a rare case, which the binding may wait for (a name that the kernel has forgotten
 /// meanwhile). Then it goes on by requests.
-const PATIENCE_MS: u32 = 1000;
+const PATIENCE_MS: u32 = 400;
 
 /// The state of that in a view.
 #[derive(Default)]
@@ -71,8 +72,18 @@ impl Natives {
     }
 
     /// Returns true if directories are bound at all.
-    pub(crate) fn are_bound(&self) -> bool {
+    fn are_bound(&self) -> bool {
         self.by.is_some()
+    }
+
+    /// Returns true if one is bound, or may be yet.
+    pub(crate) fn may_be_bound(&self) -> bool {
+        self.are_bound() && (self.bound > 0 || !self.is_over)
+    }
+
+    /// None is bound from here on that is not asked for already.
+    pub(crate) fn bind_no_more(&mut self) {
+        self.is_over = true;
     }
 
     pub(crate) fn is_fresh(&self, node: Node) -> bool {
@@ -186,7 +197,7 @@ impl<O: Os<Fd: AsFd>> View<O> {
                     self.answer_waiting(Node(node), Lasts::Forever, reply)?;
                 }
                 Report::Left(node) => self.is_left(Node(node)),
-                Report::Over => self.natives.is_over = true,
+                Report::Over => self.natives.bind_no_more(),
             }
         }
         if self.natives.asked.is_empty() {
@@ -267,11 +278,12 @@ enum Who {
 
 fn wish(intent: Intent, who: Who) -> Wish {
     match (intent, who) {
-        (Intent::Makes, _) | (Intent::Looks | Intent::Uses, Who::Maker) => Wish::Bound,
+        (Intent::Makes | Intent::Looks | Intent::Uses, Who::Maker) => Wish::Bound,
         (Intent::Looks, Who::Other) => Wish::Look,
         (Intent::Renames | Intent::Removes, _) => Wish::Later,
-        // It may keep it open.
-        (Intent::Uses, Who::Other) | (Intent::Goes | Intent::Unknown | Intent::Gone, _) => Wish::Ordinary,
+        (Intent::Makes | Intent::Uses, Who::Other) | (Intent::Goes | Intent::Unknown | Intent::Gone, _) => {
+            Wish::Ordinary
+        }
     }
 }
 
@@ -280,12 +292,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_fresh_directory_is_bound_for_its_maker_and_for_those_who_make_something_in_it() {
+    fn a_fresh_directory_is_bound_for_its_maker() {
         let all =
             [Intent::Renames, Intent::Goes, Intent::Makes, Intent::Looks, Intent::Uses, Intent::Unknown];
         let (bound, ordinary) = (Wish::Bound, Wish::Ordinary);
         let makers = [Wish::Later, ordinary, bound, bound, bound, ordinary];
-        let others = [Wish::Later, ordinary, bound, Wish::Look, ordinary, ordinary];
+        let others = [Wish::Later, ordinary, ordinary, Wish::Look, ordinary, ordinary];
         assert_eq!(all.map(|intent| wish(intent, Who::Maker)), makers);
         assert_eq!(all.map(|intent| wish(intent, Who::Other)), others);
     }

@@ -138,7 +138,7 @@ impl Reply {
         match plus {
             Plus::No => {}
             Plus::Unknown => self.put(&EntryOut::default()),
-            Plus::Node(id, attr, lasts) => self.entry(id, attr, lasts, lasts),
+            Plus::Node(id, attr, [name, lasts]) => self.entry(id, attr, name, lasts),
         }
         let namelen = entry.name.len() as u32;
         self.put(&WireDirent {
@@ -185,13 +185,15 @@ pub enum Lasts {
     /// for one tick of the kernel's clock (1 to 10 ms), which is the least that it keeps them without asking
     /// twice in each call.
     Moment,
+    /// The same, but attributes are asked for at each call: others change them without a request.
+    Never,
 }
 
 impl Lasts {
     fn name_secs(self) -> u64 {
         match self {
             Lasts::Forever => FOREVER,
-            Lasts::Moment => 0,
+            Lasts::Moment | Lasts::Never => 0,
         }
     }
 
@@ -201,6 +203,7 @@ impl Lasts {
             Lasts::Forever => (FOREVER, 0),
             // Rounded up to a tick: time_to_jiffies() in fs/fuse/dir.c.
             Lasts::Moment => (0, 1),
+            Lasts::Never => (0, 0),
         }
     }
 }
@@ -235,7 +238,7 @@ pub enum Plus<'a> {
     /// Nothing: the kernel asks when it needs to know.
     Unknown,
     /// This, for so long.
-    Node(Id, &'a Attr, Lasts),
+    Node(Id, &'a Attr, [Lasts; 2]),
 }
 
 fn entry(id: Id, attr: &Attr, name_lasts: Lasts, attr_lasts: Lasts) -> EntryOut {
@@ -335,8 +338,10 @@ mod tests {
         assert_eq!(reply.body_bytes(), 32);
         let long = Dirent { name: b"123456789", next: 2, ..e };
         let id = Id { number: 5, generation: 0 };
-        assert!(!reply.dirent(long, Plus::Node(id, &attr(), Lasts::Forever)));
-        assert!(reply.dirent(Dirent { name: b"12345678", ..long }, Plus::Node(id, &attr(), Lasts::Forever)));
+        assert!(!reply.dirent(long, Plus::Node(id, &attr(), [Lasts::Forever; 2])));
+        assert!(
+            reply.dirent(Dirent { name: b"12345678", ..long }, Plus::Node(id, &attr(), [Lasts::Forever; 2]))
+        );
         let bytes = reply.finish(1, Ok(())).to_vec();
         assert_eq!(bytes.len(), 16 + 32 + 128 + 24 + 8);
         assert_eq!(bytes[16 + 16..16 + 32], [3, 0, 0, 0, 4, 0, 0, 0, b'a', b'b', b'c', 0, 0, 0, 0, 0]);
