@@ -273,7 +273,7 @@ fn before_any_call(dir: &Path, who: Who, helper: Helper) {
     calls.extend(early);
     for (round, (name, count)) in calls.iter().enumerate() {
         // The few of a sample may all miss the middle: then some more.
-        let misses = helper == Helper::Dies && bench.mixed == 0 && round < 4 * want;
+        let misses = helper == Helper::Dies && bench.mixed == 0 && round < 2 * want;
         if !bench.wants(round, want) && !misses {
             break;
         }

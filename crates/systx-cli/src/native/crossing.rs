@@ -64,7 +64,8 @@ pub(super) fn itself(dir: &[u8]) -> Vec<u8> {
     }
 }
 
-fn without_slashes(path: &[u8]) -> &[u8] {
+/// A path without the slashes that it ends in.
+pub(super) fn without_slashes(path: &[u8]) -> &[u8] {
     let end = path.iter().rposition(|byte| *byte != b'/').map_or(0, |last| last + 1);
     if end == 0 {
         &path[..path.len().min(1)]

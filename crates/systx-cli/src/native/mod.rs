@@ -111,6 +111,8 @@ struct Native {
     process: Option<OwnedFd>,
     /// There may be copies of the mount: it is one until no program is left.
     copied: bool,
+    /// Something has left it while it was in use.
+    lent: bool,
 }
 
 /// How long a thread that runs may still be in a call that was answered before.
@@ -273,7 +275,15 @@ impl Natives<'_> {
                 let process = process::watch(job.user).ok();
                 let is_for_nobody = process.is_none();
                 tracing::debug!(path = %String::from_utf8_lossy(&job.path), "a directory is bound");
-                self.all.push(Native { node: job.node, bound, name, user: job.user, process, copied: false });
+                self.all.push(Native {
+                    node: job.node,
+                    bound,
+                    name,
+                    user: job.user,
+                    process,
+                    copied: false,
+                    lent: false,
+                });
                 self.work.report(Report::Bound(job.node));
                 if is_for_nobody {
                     self.unbind(|native| native.node == job.node);
@@ -425,22 +435,23 @@ impl Natives<'_> {
     pub fn end(mut self) -> Option<Failure> {
         let (since, work, ground) = (Instant::now(), self.work, self.ground.as_ref()?);
         loop {
+            let mut why = None;
             self.all.retain(|native| match ground.unbind(&native.bound) {
-                Err(e) if e != Errno::STALE || !native.copied => true,
+                Err(e) if e != Errno::STALE || !native.copied => {
+                    why = Some(in_use(native.bound.path(), e));
+                    true
+                }
                 // Where it was copied, it went with its directory in another namespace.
                 _ => {
                     work.report(Report::Left(native.node));
                     false
                 }
             });
-            if self.all.is_empty() || since.elapsed() >= RELEASE {
-                break;
+            if why.is_none() || since.elapsed() >= RELEASE {
+                return why;
             }
             std::thread::sleep(Duration::from_millis(2));
         }
-        let native = self.all.first()?;
-        let why = ground.unbind(&native.bound).err()?;
-        Some(in_use(native.bound.path(), why))
     }
 }
 

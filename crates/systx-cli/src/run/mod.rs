@@ -35,6 +35,7 @@ use systx_os::linux::NofileLimit;
 use systx_os::process::{self, Deadline, Ended, Signals, Terminal};
 use systx_os::sandbox::bind::have_all_left;
 use systx_os::sandbox::helper::{self, Helper};
+use systx_os::sandbox::watch::may_ask_a_tracer;
 use systx_os::{Errno, Linux, Os};
 use systx_view::Trouble;
 
@@ -211,7 +212,7 @@ fn tries_of(args: &Run, served: &Opened<'_>, notices: &mut Notices, leaving: &mu
 /// Returns true if the kernel serves new directories by itself.
 fn has_natives(args: &Run, served: &Opened<'_>) -> bool {
     let may_be = args.promise.isolation == IsolationArg::Serializable && served.depth == 1;
-    may_be && !args.no_native && !ordinary::is_ordinary()
+    may_be && !args.no_native && !ordinary::is_ordinary() && !may_ask_a_tracer()
 }
 
 /// What one try goes by.

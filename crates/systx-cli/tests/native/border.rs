@@ -264,23 +264,16 @@ t('and again', lambda: (os.rename('m2', 'dir/m3'), sorted(os.listdir('dir/m3')))
 t('out of it then', lambda: (os.rename('dir/m3/y', 'my'), sorted(os.listdir('dir/m3')), text('my')))
 use('n', 'x', 'y', 'z')
 t('out', lambda: (os.rename('n/y', 'y'), text('y'), sorted(os.listdir('n'))))
-t('in', lambda: (os.rename('y', 'n/y2'), text('n/y2'), os.path.exists('y')))
-open('ln', 'w').write('ln')
-t('over', lambda: (os.rename('ln', 'n/y2'), text('n/y2'), sorted(os.listdir('n'))))
-open('n/w', 'w').write('w')
-t('changed there', lambda: (os.rename('n/w', 'n/y2'), os.rename('n/y2', 'my'), text('my'), sorted(os.listdir('n'))))
-os.symlink('old', 'into')
-t('a link in', lambda: (os.rename('into', 'n/into'), os.readlink('n/into'), os.path.lexists('into')))
 use('o', 'x')
 t('not empty', lambda: os.rmdir('o'))
-os.mkdir('o/d'); t('onto a directory', lambda: os.rename('my', 'o/d')); os.rmdir('o/d')
 t('one into another', lambda: (os.rename('n/z', 'o/z'), sorted(os.listdir('o')), sorted(os.listdir('n'))))
 os.mkdir('d')
 t('no replace', lambda: rename2('o/z', 'd', NOREPLACE))
 t('no replace of nothing', lambda: rename2('o/z', 'oz', NOREPLACE))
 t('missing', lambda: os.rename('o/none', 'none'))
 top = os.open('.', os.O_RDONLY); within = os.open('o', os.O_RDONLY)
-t('by descriptors', lambda: (os.rename('oz', 'o2', src_dir_fd=top, dst_dir_fd=within), sorted(os.listdir('o'))))
+open('o/o2', 'w').write('o2')
+t('by descriptors', lambda: (os.rename('o2', 'o3', src_dir_fd=within, dst_dir_fd=top), text('o3'), sorted(os.listdir('o'))))
 open('o/q', 'w').close()
 t('a file onto a directory', lambda: os.rename('o/q', 'dir'))
 t('slashes', lambda: os.rename('o/q/', 'ox'))
@@ -293,9 +286,9 @@ os.unlink('e/x')
 t('empty', lambda: (os.rmdir('e'), os.path.exists('e'), held[3].write('gone'), held[3].flush()))
 t('and made anew', lambda: (make('e', 'y'), text('e/y')))
 os.mkdir('w'); open('w/x', 'w').write('x'); os.chdir('w')
-t('from within', lambda: (os.rename('x', '../wx'), os.listdir('.'), os.rename('../wx', 'x2'), os.listdir('.')))
+t('from within', lambda: (os.rename('x', '../wx'), os.listdir('.'), text('../wx')))
 open('k', 'w').close()
-t('by its link in /proc', lambda: (os.rename('/proc/self/cwd/k', '../k'), os.rename('/proc/self/cwd/../k', 'k2'), sorted(os.listdir('.'))))
+t('by its link in /proc', lambda: (os.rename('/proc/self/cwd/k', '/proc/self/cwd/../k'), os.path.exists('../k'), os.listdir('.')))
 t('its own', lambda: (os.rename('../w', '../v'), os.listdir('.'), os.getcwd()[-2:]))
 os.chdir('..')
 [h.close() for h in held]
@@ -360,7 +353,9 @@ t(lambda: os.rename('q', 'p')); t(lambda: os.rmdir('p'))
 t(lambda: os.rename('n/f1', 'f1')); t(lambda: os.link('n/f5', 'f5')); t(lambda: os.rename('n/d', 'd'))
 os.link('n/f6', 'n/f7x'); t(lambda: os.rename('n/f6', 'f6'))
 f8 = open('n/f8', 'r+'); m = mmap.mmap(f8.fileno(), 8); f8.close(); t(lambda: os.rename('n/f8', 'f8'))
-u = open('u', 'w'); t(lambda: os.rename('u', 'n/u')); u.close(); t(lambda: os.rename('u', 'n/u'))
+open('u', 'w').close(); t(lambda: os.rename('u', 'n/u'))
+os.mkdir('v'); open('v/x', 'w').close(); v = os.open('v/x', os.O_PATH); os.rename('v/x', 'vx'); t(lambda: os.rmdir('v'))
+os.close(v); t(lambda: os.rmdir('v'))
 os.mkfifo('n/p'); t(lambda: os.rename('n/p', 'p'))
 os.mkdir('c'); os.mkdir('c/in'); open('c/a', 'w').write('c'); open('a', 'w').write('top')
 def rooted():
@@ -371,7 +366,7 @@ def rooted_across():
     t(lambda: os.rename('../b/../a', 'b/a')); open('b/y', 'w'); t(lambda: os.rename('b/y', '../y'))
 child(rooted_across)
 print(open('a').read(), sorted(os.listdir('c')), flush=True)
-child(lambda: (os.setuid(1), t(lambda: os.rename('n/f2', 'f2'))))
+child(lambda: (os.setuid(1), t(lambda: os.rename('n/f2', 'f2')), t(lambda: os.rename('n/none', 'f2'))))
 child(lambda: (libc.capset(ctypes.byref(ctypes.c_uint64(0x20080522)), bytes(24)), t(lambda: os.rename('n/f2', 'f2'))))
 def landlock():
     rules = os.memfd_create('')
@@ -387,8 +382,8 @@ held.close(); t(lambda: os.rename('n/f3', 'f3'))
     );
     let output = w.run(&[], &["python3", "-c", &script]);
     let expected =
-        "EXDEV\nEXDEV\nEXDEV\nEBUSY\nENOTEMPTY\nEXDEV\nEXDEV\nEXDEV\nEXDEV\nEXDEV\nEXDEV\ndone\nEXDEV\n\
-                    c\nENOENT\nEXDEV\ntop ['b', 'in']\nEXDEV\nEXDEV\ndone\nEXDEV\ndone\n";
+        "EXDEV\nEXDEV\nEXDEV\nEBUSY\nENOTEMPTY\nEXDEV\nEXDEV\nEXDEV\nEXDEV\nEXDEV\nEXDEV\nEBUSY\ndone\nEXDEV\n\
+         c\nEXDEV\nEXDEV\ntop ['b', 'in']\nEXDEV\nEXDEV\nEXDEV\ndone\nEXDEV\ndone\n";
     assert_eq!((code(&output), out(&output)), (0, expected.into()), "{}", err(&output));
 }
 

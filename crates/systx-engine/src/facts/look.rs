@@ -551,7 +551,8 @@ impl<O: Os> Facts<O> {
         }
     }
 
-    /// An object with the attributes of what has its name now, if something of its kind has.
+    /// An object with the attributes of what has its name now, if something of its kind has: perhaps another one, for who
+    /// only looks.
     pub(crate) fn present(&self, found: &Found) -> Option<Found> {
         let seen = &self.seen[found.fact.0 as usize];
         let (dir, os) = (self.opened(&seen.dir).ok()??, self.os_of(found.fact));

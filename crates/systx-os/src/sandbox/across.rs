@@ -1,7 +1,7 @@
 //! Calls about names across the border of a directory that is mounted over ([`super::bind`]), made for their callers where
 //! the mount can't be taken away: on a copy of the view's mount, which has no others on it.
 //!
-//! Owns: whose calls these may be ([`has_our_rights`]), the directories that they name ([`place_of`], [`enter`]), and the
+//! Owns: whose calls these may be ([`has_our_rights`]), what they name ([`named`], [`enter`]), and the
 //! calls. Guarantees: a call is made only for a process that may do all that this one may; a directory is the one that its
 //! caller names, and no symbolic link is followed on the way to it. Does not: decide which calls.
 //!
@@ -19,13 +19,14 @@ use rustix::io::Errno;
 use std::os::unix::ffi::OsStringExt;
 use std::path::Path;
 
-/// The place of something that a thread has named.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Place {
+/// Something that a thread has named.
+#[derive(Debug)]
+pub struct Named {
+    fd: OwnedFd,
     /// Its path from the root of that thread's mount namespace.
     pub path: Vec<u8>,
-    /// Inode number.
-    pub ino: u64,
+    /// Device and inode number.
+    pub id: (u64, u64),
     /// Number of its mount.
     pub mount: u64,
 }
@@ -53,29 +54,29 @@ fn rights_in(status: &[u8]) -> Option<(&[u8], &[u8])> {
     Some((user, line(b"CapEff:")?.trim_ascii()))
 }
 
-/// Returns the place of what a thread names by a path from a descriptor of it, or from where it is. A symbolic link at its
-/// end is not followed.
-pub fn place_of(thread: u32, from: Option<i32>, path: &[u8]) -> Option<Place> {
-    let found = open_as(thread, from, path)?;
-    let link = std::fs::read_link(format!("/proc/thread-self/fd/{}", found.as_raw_fd())).ok()?;
-    Some(Place {
-        path: link.into_os_string().into_vec(),
-        ino: rustix::fs::fstat(&found).ok()?.st_ino,
-        mount: mounts::mount_id(&found).ok()?,
-    })
+/// Returns what a thread names by a path from a descriptor of it, or from where it is. A symbolic link at its end is not
+/// followed.
+///
+/// # Errors
+/// As of the walk.
+pub fn named(thread: u32, from: Option<i32>, path: &[u8]) -> Result<Named> {
+    let fd = open_as(thread, from, path)?;
+    let link = std::fs::read_link(format!("/proc/thread-self/fd/{}", fd.as_raw_fd()));
+    let path = link.map_err(|e| Errno::from_io_error(&e).unwrap_or(Errno::IO))?.into_os_string().into_vec();
+    let (stat, mount) = (rustix::fs::fstat(&fd)?, mounts::mount_id(&fd)?);
+    Ok(Named { fd, path, id: (stat.st_dev, stat.st_ino), mount })
 }
 
-/// Keeps everybody from opening what a thread names, while the descriptor lives. `None`: it is open or mapped, has several
-/// names, or is neither a file nor a symbolic link, which is opened by nobody.
-pub fn alone(thread: u32, from: Option<i32>, path: &[u8]) -> Option<OwnedFd> {
-    let found = open_as(thread, from, path)?;
-    let stat = rustix::fs::fstat(&found).ok()?;
+/// Keeps everybody from opening something, while the descriptor lives. `None`: it is open or mapped, has several names, or
+/// is neither a file nor a symbolic link, which is opened by nobody. Descriptors of O_PATH don't count.
+pub fn alone(named: &Named) -> Option<OwnedFd> {
+    let stat = rustix::fs::fstat(&named.fd).ok()?;
     match FileType::from_raw_mode(stat.st_mode) {
-        FileType::Symlink if stat.st_nlink == 1 => return Some(found),
+        FileType::Symlink if stat.st_nlink == 1 => return named.fd.try_clone().ok(),
         FileType::RegularFile if stat.st_nlink == 1 => {}
         _ => return None,
     }
-    let path = format!("/proc/thread-self/fd/{}", found.as_raw_fd());
+    let path = format!("/proc/thread-self/fd/{}", named.fd.as_raw_fd());
     let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOATIME | OFlags::CLOEXEC;
     let file = rustix::fs::open(path, flags, Mode::empty()).ok()?;
     // Granted only if it is open here alone. Whoever opens it meanwhile waits until it is given back.
@@ -97,22 +98,6 @@ pub fn enter(view: &OwnedFd, path: &[u8], ino: u64) -> Result<OwnedFd> {
     } else {
         Err(Errno::STALE)
     }
-}
-
-/// Moves something into a directory whose names others change without asking the view: the kernel keeps what it knows of
-/// a name for the name that this is moved to, and of the old one it may know it for ever. A new one is known for a moment.
-///
-/// # Errors
-/// As of the call.
-pub fn move_into(flags: u32, (from, old): (&OwnedFd, &[u8]), (to, new): (&OwnedFd, &[u8])) -> Result<()> {
-    let between = format!(".systx-{:016x}", Linux::new().random());
-    rustix::fs::linkat(from, old, to, &between, AtFlags::empty())?;
-    let how = RenameFlags::from_bits_retain(flags);
-    rustix::fs::renameat_with(to, &between, to, new, how)
-        .and_then(|()| rustix::fs::unlinkat(from, old, AtFlags::empty()))
-        .inspect_err(|_| {
-            let _ = rustix::fs::unlinkat(to, &between, AtFlags::empty());
-        })
 }
 
 /// Makes the call with names of directories: one, or two.

@@ -438,14 +438,13 @@ pub fn process_of(thread: u32) -> Option<u32> {
 /// Number of the mount on which something is that a thread names by a path from a descriptor of it, or from where it is;
 /// `None`: it can't be found out.
 pub fn mount_of(thread: u32, from: Option<i32>, path: &[u8]) -> Option<u64> {
-    mounts::mount_id(&open_as(thread, from, path)?).ok()
+    mounts::mount_id(&open_as(thread, from, path).ok()?).ok()
 }
 
-/// A path that begins with a link of /proc to what its thread has: it would be another one to this thread.
+/// A path that begins with a link of /proc to what its process has: it would be another one to this process.
 fn of_its_own(path: &[u8]) -> Option<(Option<i32>, &[u8])> {
     let after = |prefix: &str| path.strip_prefix(prefix.as_bytes());
-    let own = || after("/proc/self/").or_else(|| after("/proc/thread-self/"));
-    let name = own().or_else(|| after("/dev/").filter(|name| name.starts_with(b"fd/")))?;
+    let name = after("/proc/self/").or_else(|| after("/dev/").filter(|name| name.starts_with(b"fd/")))?;
     let (first, rest) = match name.strip_prefix(b"fd/") {
         Some(name) => {
             let end = name.iter().position(|byte| *byte == b'/').unwrap_or(name.len());
@@ -458,48 +457,56 @@ fn of_its_own(path: &[u8]) -> Option<(Option<i32>, &[u8])> {
     is_whole.then_some((first, rest))
 }
 
+/// How often a path is walked that others disturb: by a rename or mount somewhere on the machine, while `..` is walked.
+const TRIES: usize = 32;
+
 /// Opens, for its place alone, what a thread names by a path from a descriptor of it, or from where it is. A file system is
 /// asked only for what the kernel does not know, as it may not answer.
 ///
+/// # Errors
+/// As of the walk. `EXDEV`: it is not below the thread's root.
+///
 /// Minimum kernel version: 5.12 (RESOLVE_CACHED).
-pub(super) fn open_as(thread: u32, from: Option<i32>, path: &[u8]) -> Option<OwnedFd> {
-    let (from, path) = of_its_own(path).unwrap_or((from, path));
+pub(super) fn open_as(thread: u32, from: Option<i32>, path: &[u8]) -> Result<OwnedFd> {
+    let (thread, from, path) = match of_its_own(path) {
+        Some((from, path)) => (process_of(thread).ok_or(Errno::SRCH)?, from, path),
+        None => (thread, from, path),
+    };
     let base = match from {
         Some(fd) => format!("/proc/{thread}/fd/{fd}"),
         None => format!("/proc/{thread}/cwd"),
     };
     let (flags, root) = (OFlags::PATH | OFlags::CLOEXEC, format!("/proc/{thread}/root"));
     let open = |path: &str| rustix::fs::openat(CWD, path, flags, Mode::empty());
+    let link =
+        |path: &str| std::fs::read_link(path).map_err(|e| Errno::from_io_error(&e).unwrap_or(Errno::IO));
     let walk = |base: &OwnedFd, path: &[u8], how: ResolveFlags| {
         let walk = |how| rustix::fs::openat2(base, path, flags | OFlags::NOFOLLOW, Mode::empty(), how);
         match walk(how | ResolveFlags::CACHED) {
-            Err(Errno::AGAIN) => walk(how),
-            walked => walked,
-        }
-    };
-    let goes_up = path.split(|byte| *byte == b'/').any(|name| name == b"..");
-    let is_in_root = || std::fs::read_link(&root).is_ok_and(|top| top != Path::new("/"));
-    let found = match path.first() {
-        Some(b'/') => walk(&open(&root).ok()?, path, ResolveFlags::IN_ROOT),
-        None => open(&base),
-        _ => {
-            // It may lead to the caller's root, which is not that of this thread.
-            let walked = if goes_up && is_in_root() {
-                Err(Errno::LOOP)
-            } else {
-                walk(&open(&base).ok()?, path, ResolveFlags::NO_SYMLINKS)
-            };
-            match walked {
-                Err(Errno::LOOP) => {
-                    let (from, top) = (std::fs::read_link(&base).ok()?, std::fs::read_link(&root).ok()?);
-                    let from = from.strip_prefix(&top).ok()?.as_os_str().as_bytes();
-                    walk(&open(&root).ok()?, &[from, path].join(&b'/'), ResolveFlags::IN_ROOT)
-                }
-                walked => walked,
+            Err(Errno::AGAIN) => {
+                (1..TRIES).map(|_| walk(how)).find(|walked| !matches!(walked, Err(Errno::AGAIN)))
             }
+            walked => Some(walked),
         }
+        .unwrap_or(Err(Errno::AGAIN))
     };
-    found.ok()
+    match path.first() {
+        Some(b'/') => return walk(&open(&root)?, path, ResolveFlags::IN_ROOT),
+        None => return open(&base),
+        _ => {}
+    }
+    let goes_up = path.split(|byte| *byte == b'/').any(|name| name == b"..");
+    let top = link(&root)?;
+    // It may lead to the thread's root, which is not that of this thread.
+    if !goes_up || top == Path::new("/") {
+        match walk(&open(&base)?, path, ResolveFlags::NO_SYMLINKS) {
+            Err(Errno::LOOP) => {}
+            walked => return walked,
+        }
+    }
+    let from = link(&base)?;
+    let from = from.strip_prefix(&top).map_err(|_| Errno::XDEV)?.as_os_str().as_bytes();
+    walk(&open(&root)?, &[from, path].join(&b'/'), ResolveFlags::IN_ROOT)
 }
 
 #[cfg(test)]
@@ -556,7 +563,7 @@ mod tests {
     #[test]
     fn a_path_by_a_link_to_what_its_thread_has_begins_there() {
         assert_eq!(of_its_own(b"/proc/self/cwd/a/b"), Some((None, &b"a/b"[..])));
-        assert_eq!(of_its_own(b"/proc/thread-self/fd/7//a"), Some((Some(7), &b"a"[..])));
+        assert_eq!(of_its_own(b"/proc/self/fd/7//a"), Some((Some(7), &b"a"[..])));
         assert_eq!(of_its_own(b"/dev/fd/7"), Some((Some(7), &b""[..])));
         for other in ["/proc/self/cwdx", "/proc/self/fd/x/a", "/dev/null", "/proc/1/cwd", "proc/self/cwd"] {
             assert_eq!(of_its_own(other.as_bytes()), None, "{other}");

@@ -81,6 +81,10 @@ impl Natives {
         self.are_bound() && (self.bound > 0 || !self.is_over)
     }
 
+    fn has_room(&self) -> bool {
+        !self.is_over && self.bound < BOUND_MAX
+    }
+
     /// None is bound from here on that is not asked for already.
     pub(crate) fn bind_no_more(&mut self) {
         self.is_over = true;
@@ -165,7 +169,7 @@ impl<O: Os<Fd: AsFd>> View<O> {
                 }
             }
             Wish::Bound => match asker {
-                Some(user) if self.natives.bound < BOUND_MAX && self.ask_to_bind(node, user) => Fate::Waits,
+                Some(user) if self.natives.has_room() && self.ask_to_bind(node, user) => Fate::Waits,
                 _ => Fate::Ordinary,
             },
         }
