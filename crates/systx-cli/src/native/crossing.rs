@@ -13,7 +13,7 @@ use systx_os::sandbox::calls::Name;
 pub struct Bind<'a> {
     /// Number of the mount.
     pub mount: u64,
-    /// Last name of the directory when it was bound.
+    /// Last name of the directory.
     pub name: &'a [u8],
 }
 
@@ -24,7 +24,7 @@ pub type MountOf<'a> = &'a dyn Fn(Option<i32>, &[u8]) -> Option<u64>;
 /// which a path from a descriptor, or from the working directory, ends; `None`: it can't be found out.
 pub fn concerned(names: &[Name], binds: &[Bind<'_>], mount_of: MountOf<'_>) -> Vec<u64> {
     let parts: Vec<_> = names.iter().map(|name| (name.from, split(&name.path))).collect();
-    // Its parents may have been renamed, it itself can't be: that takes the mount away first.
+    // Directories above it may have got other names; its own is known, as it changes by a call that is asked about.
     let may_be_bound =
         |last: &[u8]| matches!(last, b"" | b"." | b"..") || binds.iter().any(|b| b.name == last);
     let in_one = match &parts[..] {
@@ -55,7 +55,7 @@ pub fn concerned(names: &[Name], binds: &[Bind<'_>], mount_of: MountOf<'_>) -> V
     found
 }
 
-/// The path of a directory by which a symbolic link that names it is followed.
+/// The path of a directory, written so that a symbolic link at its end is followed.
 pub(super) fn itself(dir: &[u8]) -> Vec<u8> {
     if dir.is_empty() {
         Vec::new()

@@ -47,7 +47,7 @@ fn may_be_made(change: Change, ends: &[Sides], is_lent: impl Fn(u64) -> bool) ->
         (Change::Moves(flags), [from, to]) => {
             flags & EXCHANGE == 0 && to.root.is_none() && (to.dir.is_none() || from.dir.is_some())
         }
-        // It is empty: whoever uses it has nothing of it but what lies nowhere, or has left it.
+        // The directory is empty, or the view refuses. A process that uses it has only removed things open there.
         (Change::Removes, [it]) => it.root.is_some_and(|mount| !is_lent(mount)),
         _ => false,
     }
@@ -134,7 +134,7 @@ impl Natives<'_> {
         Some(End { view, path, dir, name: [last, slash].concat(), object, sides })
     }
 
-    /// The mount of a directory has moved with it, or gone with it; or something has left it.
+    /// Notes what a call has done to a mount: it has moved or gone with its directory, or something has left that.
     fn note(&mut self, ends: &[End]) {
         let Some(Sides { dir, root }) = ends.first().map(|end| end.sides) else { return };
         let at = |mount: Option<u64>| self.all.iter().position(|native| Some(native.bound.mount) == mount);

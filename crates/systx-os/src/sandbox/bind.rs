@@ -457,8 +457,15 @@ fn of_its_own(path: &[u8]) -> Option<(Option<i32>, &[u8])> {
     is_whole.then_some((first, rest))
 }
 
-/// How often a path is walked that others disturb: by a rename or mount somewhere on the machine, while `..` is walked.
+/// How often a path is walked that others disturb.
 const TRIES: usize = 32;
+
+/// Walks a path until nobody has disturbed it. `EAGAIN`: a rename or mount happened somewhere on the machine while `..` was
+/// walked.
+pub(super) fn undisturbed<T>(walk: impl Fn() -> Result<T>) -> Result<T> {
+    let walked = (1..TRIES).map(|_| walk()).find(|walked| !matches!(walked, Err(Errno::AGAIN)));
+    walked.unwrap_or_else(walk)
+}
 
 /// Opens, for its place alone, what a thread names by a path from a descriptor of it, or from where it is. A file system is
 /// asked only for what the kernel does not know, as it may not answer.
@@ -483,12 +490,9 @@ pub(super) fn open_as(thread: u32, from: Option<i32>, path: &[u8]) -> Result<Own
     let walk = |base: &OwnedFd, path: &[u8], how: ResolveFlags| {
         let walk = |how| rustix::fs::openat2(base, path, flags | OFlags::NOFOLLOW, Mode::empty(), how);
         match walk(how | ResolveFlags::CACHED) {
-            Err(Errno::AGAIN) => {
-                (1..TRIES).map(|_| walk(how)).find(|walked| !matches!(walked, Err(Errno::AGAIN)))
-            }
-            walked => Some(walked),
+            Err(Errno::AGAIN) => undisturbed(|| walk(how)),
+            walked => walked,
         }
-        .unwrap_or(Err(Errno::AGAIN))
     };
     match path.first() {
         Some(b'/') => return walk(&open(&root)?, path, ResolveFlags::IN_ROOT),

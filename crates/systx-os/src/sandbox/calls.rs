@@ -9,6 +9,7 @@
 //!
 //! Source: seccomp_unotify(2), unix(7), ip(7).
 
+use super::bind::undisturbed;
 use super::watch::{FILE_SETATTR, NATIVE, OPEN_TREE_ATTR, X32};
 use crate::process::last_errno;
 use crate::sockets;
@@ -143,8 +144,6 @@ const PATH_MAX: usize = 4095;
 /// _IOW('!', 4, u64) and its flag: linux/seccomp.h.
 const NOTIF_SET_FLAGS: libc::c_ulong = 0x4008_2104;
 const SYNC_WAKE_UP: libc::c_ulong = 1;
-/// How often a path is walked that others disturb.
-const TRIES: usize = 32;
 
 impl Reception {
     /// One, and the end for those who are watched.
@@ -528,9 +527,7 @@ fn walk(pid: u32, path: &[u8]) -> Result<OwnedFd> {
     let flags = OFlags::PATH | OFlags::CLOEXEC;
     let root =
         rustix::fs::openat(CWD, format!("/proc/{pid}/root"), flags | OFlags::DIRECTORY, Mode::empty())?;
-    let open = || rustix::fs::openat2(&root, path, flags, Mode::empty(), ResolveFlags::IN_ROOT);
-    // EAGAIN: a rename happened somewhere on the machine while `..` was walked.
-    (1..TRIES).map(|_| open()).find(|opened| !matches!(opened, Err(Errno::AGAIN))).unwrap_or_else(open)
+    undisturbed(|| rustix::fs::openat2(&root, path, flags, Mode::empty(), ResolveFlags::IN_ROOT))
 }
 
 #[cfg(test)]
