@@ -430,6 +430,8 @@ impl Server {
     /// Marks the transaction as lost, and informs every client.
     pub fn lose(&mut self, told: Told, end: End, bytes: u64) {
         self.tell(told, end);
+        // Clients that come later hear what the trouble was: the one that met it has ended nothing.
+        self.doomed.iter_mut().for_each(|end| end.by = None);
         self.lost = Some(bytes);
         for client in &mut self.clients {
             (client.inside, client.owner, client.ended_it) = (None, false, false);

@@ -26,6 +26,7 @@ fn is_lost(open: &Session<'_>, reason: &str, mine: &[(&str, &str)]) {
     for _ in 0..2 {
         let (code, _, said) = all(&open.verb("commit", &[]));
         assert!(code != 0 && said.contains(reason) && said.contains("is lost"), "{code} {said}");
+        assert!(!said.contains("was ended by"), "nobody has ended it: {said}");
     }
     assert_eq!(p.picture(), before);
     for (name, text) in mine {

@@ -47,7 +47,7 @@ printf CHANGED | dd of=large bs=1 seek=700000 conv=notrunc status=none
 printf AGAIN | dd of=large bs=1 seek=10 conv=notrunc status=none
 truncate -s 150000 cut; seq 1000 >> longer; rm sparse
 seq 7 300000 > anew; head -c 1048577 /dev/zero > grown
-head -c 600000 /dev/urandom | dd of=holes bs=1 seek=500000 conv=notrunc status=none
+head -c 600000 /dev/urandom | dd of=holes bs=100K iflag=fullblock oflag=seek_bytes seek=500000 conv=notrunc status=none
 mv renamed new-name; echo more >> new-name/r; rm new-name/gone; echo n > new-name/new
 echo 2 > stays/2; mv over replaced; touch times; ln keep keep2; mkdir -p made/in/made; ln -s x made/in/l; mkfifo made/p
 chmod 611 linked; ln linked linked2; mv linked2 victim

@@ -224,7 +224,7 @@ fn web<O: Os>(workset: &Workset<O>, diffs: &[Diff]) -> Web {
     // So that the same transaction has the same answer.
     units.sort_by(|a, b| (a.mount, &a.paths).cmp(&(b.mount, &b.paths)));
     let mut sets = Sets((0..units.len()).collect());
-    let (mut lost, mut gained): (HashMap<Ix, Vec<usize>>, HashMap<Ix, Vec<usize>>) = Default::default();
+    let mut lost: HashMap<Ix, Vec<usize>> = HashMap::new();
     let (mut left, mut taken): (HashMap<Place, usize>, HashMap<Place, usize>) = Default::default();
     for (n, unit) in units.iter().enumerate() {
         let What::Name { entry, .. } = &unit.what else { continue };
@@ -232,8 +232,7 @@ fn web<O: Os>(workset: &Workset<O>, diffs: &[Diff]) -> Web {
             lost.entry(before).or_default().push(n);
             left.extend(unit.paths.first().map(|path| ((unit.mount, path.clone()), n)));
         }
-        if let Some(now) = entry.now {
-            gained.entry(now).or_default().push(n);
+        if entry.now.is_some() {
             taken.extend(unit.paths.last().map(|path| ((unit.mount, path.clone()), n)));
         }
     }
@@ -241,11 +240,17 @@ fn web<O: Os>(workset: &Workset<O>, diffs: &[Diff]) -> Web {
     for (place, n) in &left {
         taken.get(place).into_iter().for_each(|other| sets.join(*n, *other));
     }
-    // Moved objects.
-    for (ix, names) in &lost {
-        let others = gained.get(ix).into_iter().flatten();
-        let moved = gained.contains_key(ix);
-        others.chain(names.iter().filter(|_| moved)).for_each(|other| sets.join(names[0], *other));
+    // An object that moves takes a name for the one that it leaves. Further names of it stand for themselves.
+    for (diff, mount) in diffs.iter().zip(0..) {
+        let paths = diff.paths(workset);
+        for moves in diff.moves.values() {
+            for (from, to) in moves.renamed(&paths, |_| true).pairs {
+                let ends = (left.get(&(mount, from.clone())), taken.get(&(mount, to.clone())));
+                if let (Some(from), Some(to)) = ends {
+                    sets.join(*from, *to);
+                }
+            }
+        }
     }
     // Objects that were written to before they moved or went; an object that lives on by another name is
     // listed under the one that goes.

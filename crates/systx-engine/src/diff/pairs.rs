@@ -32,6 +32,33 @@ pub(crate) struct Paths {
     pub now: Vec<u8>,
 }
 
+/// The paths that an object lost and got.
+pub(crate) struct Renamed<'a> {
+    /// One for one. Both are the same where its directory was moved, and moved back or made again.
+    pub pairs: Vec<(&'a Vec<u8>, &'a Vec<u8>)>,
+    /// Left over: of these two, one is empty.
+    pub lost: Vec<&'a Vec<u8>>,
+    pub gained: Vec<&'a Vec<u8>>,
+}
+
+impl Moves {
+    /// Pairs what was lost with what was got, of the names that are `seen`.
+    pub fn renamed<'a>(&self, paths: &'a [Paths], seen: impl Fn(&usize) -> bool) -> Renamed<'a> {
+        let mut lost: Vec<_> = self.lost.iter().filter_map(|n| paths[*n].before.as_ref()).collect();
+        let mut gained: Vec<_> = self.gained.iter().filter(|n| seen(n)).map(|n| &paths[*n].now).collect();
+        let there: HashSet<_> = gained.iter().copied().collect();
+        let stayed: HashSet<_> = lost.iter().copied().filter(|path| there.contains(path)).collect();
+        let mut pairs: Vec<_> = stayed.iter().map(|path| (*path, *path)).collect();
+        for paths in [&mut lost, &mut gained] {
+            paths.retain(|path| !stayed.contains(path));
+            paths.sort_unstable();
+        }
+        let moved = lost.len().min(gained.len());
+        pairs.extend(lost.drain(..moved).zip(gained.drain(..moved)));
+        Renamed { pairs, lost, gained }
+    }
+}
+
 impl Diff {
     /// The paths of all changed names, in their order.
     pub fn paths<O: Os>(&self, workset: &Workset<O>) -> Vec<Paths> {
@@ -53,7 +80,8 @@ impl Diff {
     pub fn pairs<O: Os>(&self, workset: &Workset<O>) -> Vec<Pair> {
         let (mut pairs, mut paired) = (Vec::new(), HashSet::new());
         let mut pair = |before: Option<Named>, after: Option<Named>, moved| {
-            paired.extend(before.iter().chain(&after).map(|(ix, _)| *ix));
+            // An object's fate is told where it was; where it comes to, only how it differs from its predecessor.
+            paired.extend(before.iter().map(|(ix, _)| *ix));
             pairs.push(Pair { before, after, moved, link_to: None });
         };
         let paths = self.paths(workset);
@@ -64,24 +92,14 @@ impl Diff {
             let made = name.entry.now.filter(|now| workset.object(*now).is_staged() && seen(&n));
             comes.extend(made.map(|ix| (ix, paths[n].now.clone())));
         }
-        for (ix, Moves { lost, gained }) in &self.moves {
+        for (ix, moves) in &self.moves {
             let named = |path: &Vec<u8>| (*ix, path.clone());
-            let mut lost: Vec<_> = lost.iter().filter_map(|n| paths[*n].before.as_ref()).collect();
-            let mut gained: Vec<_> = gained.iter().filter(|n| seen(n)).map(|n| &paths[*n].now).collect();
-            // Its directory was moved, and moved back or made again: it is where it was.
-            let there: HashSet<_> = gained.iter().copied().collect();
-            let stayed: HashSet<_> = lost.iter().copied().filter(|path| there.contains(path)).collect();
-            stayed.iter().for_each(|path| pair(Some(named(path)), Some(named(path)), false));
-            for paths in [&mut lost, &mut gained] {
-                paths.retain(|path| !stayed.contains(path));
-                paths.sort_unstable();
+            let Renamed { pairs, lost, gained } = moves.renamed(&paths, seen);
+            for (from, to) in pairs {
+                pair(Some(named(from)), Some(named(to)), from != to);
             }
-            let moved = lost.len().min(gained.len());
-            for (from, to) in lost.iter().zip(&gained) {
-                pair(Some(named(from)), Some(named(to)), true);
-            }
-            goes.extend(lost[moved..].iter().map(|path| (path.to_vec(), *ix)));
-            comes.extend(gained[moved..].iter().map(|path| named(path)));
+            goes.extend(lost.into_iter().map(|path| (path.clone(), *ix)));
+            comes.extend(gained.into_iter().map(named));
         }
         let mut added = Vec::new();
         for (ix, path) in comes {

@@ -219,6 +219,10 @@ impl<'m, M: Words> Records<'m, M> {
     pub fn get(&self, ix: OwnerIx) -> Option<Record> {
         let at = self.word(ix)?;
         let sequence = self.mem.load(at, Ordering::Acquire);
+        // Never written, like most.
+        if sequence == 0 {
+            return None;
+        }
         let words = self.fields(at);
         // Pairs with the Release stores of `write`: a field of a later record comes with a later sequence.
         if sequence % 2 == 1 || self.mem.load(at, Ordering::Acquire) != sequence {

@@ -294,28 +294,38 @@ impl<O: Os> Workset<O> {
         if self.memory(ix).is_some() || self.changed_pages(ix).is_some() {
             return Ok(offset);
         }
-        let (pieces, end) = match &self.object(ix).data {
-            Data::Overlay(overlay) if overlay.size > offset => {
-                let end = overlay.size.min(offset.saturating_add(SEARCH_BYTES));
-                (overlay.extents.pieces(offset..end), end)
-            }
-            Data::Overlay(_) => return Ok(u64::MAX),
-            _ => (vec![(offset..u64::MAX, None)], u64::MAX),
+        let size = match &self.object(ix).data {
+            Data::Overlay(overlay) => overlay.size,
+            _ => return self.next_data_of_lower(ix, offset),
         };
-        for (range, kind) in pieces {
-            let data = match kind {
-                Some(Extent::Hole) => continue,
-                Some(Extent::Data) => range.start,
-                None => {
-                    let file = self.lower_file(ix)?;
-                    self.facts.next_data(&file, range.start)?
+        let (mut from, mut below) = (offset, None);
+        while from < size {
+            let end = size.min(from.saturating_add(SEARCH_BYTES));
+            let Data::Overlay(overlay) = &self.object(ix).data else { break };
+            for (range, kind) in overlay.extents.pieces(from..end) {
+                match kind {
+                    Some(Extent::Hole) => continue,
+                    Some(Extent::Data) => return Ok(range.start),
+                    None => {}
                 }
-            };
-            if data < range.end {
-                return Ok(data);
+                // A place that was found once is the next for all in front of it.
+                let data = match below.filter(|data| *data >= range.start) {
+                    Some(data) => data,
+                    None => self.next_data_of_lower(ix, range.start)?,
+                };
+                if data < range.end {
+                    return Ok(data);
+                }
+                below = Some(data);
             }
+            from = end;
         }
-        Ok(end)
+        Ok(u64::MAX)
+    }
+
+    fn next_data_of_lower(&mut self, ix: Ix, offset: u64) -> Verb<u64> {
+        let file = self.lower_file(ix)?;
+        self.facts.next_data(&file, offset)
     }
 
     /// Writes at `offset`; may be short.

@@ -257,6 +257,37 @@ fn names_of_one_file_are_chosen_one_by_one_and_its_bytes_by_any_of_them() {
 }
 
 #[test]
+fn a_link_in_a_name_s_place_is_chosen_apart_from_what_else_becomes_of_the_file() {
+    let prepare = |lower: &PathBuf| files(lower, &["moved", "taken", "written", "taken too"]);
+    let change = |t: &mut Transaction<Linux>| {
+        rename(t, "moved", "a new name");
+        for (old, new) in [("a new name", "taken"), ("written", "taken too")] {
+            remove(t, new);
+            link(t, old, new);
+        }
+        write(t, "written", b"2");
+    };
+    everywhere(prepare, |mut t, lower| {
+        change(&mut t);
+        let told: Vec<_> = t.changes().unwrap().iter().map(name).collect();
+        assert_eq!(told, ["moved -> a new name", "taken", "taken too", "written"]);
+        let chosen = commit(t, lower, &choice(&["a new name", "written"], &[]));
+        assert_eq!(chosen, ["moved -> a new name", "written"]);
+        let expected =
+            [("a new name", "moved"), ("taken", "taken"), ("written", "2"), ("taken too", "taken too")];
+        expected.iter().for_each(|(name, bytes)| assert_eq!(read(lower, name).as_deref(), Some(*bytes)));
+        assert!(!lower.join("moved").exists());
+    });
+    everywhere(prepare, |mut t, lower| {
+        change(&mut t);
+        assert_eq!(commit(t, lower, &choice(&["taken"], &[])), ["taken"]);
+        assert_eq!(read(lower, "moved").as_deref(), Some("moved"));
+        assert_eq!(read(lower, "taken").as_deref(), Some("moved"));
+        assert!(!lower.join("a new name").exists());
+    });
+}
+
+#[test]
 fn swapped_and_turned_over_directories_stay_trees() {
     let prepare = |lower: &PathBuf| files(lower, &["a/b/f", "x/1", "y/2"]);
     // The inner one becomes the outer one.

@@ -350,3 +350,27 @@ fn a_file_that_somebody_has_open_for_writing_gets_no_power() {
     let told = run_process(&os, || give(&os, Durability::Durable)).expect("lives");
     assert!(matches!(told, Err(CommitError::Conflict(_))), "{told:?}");
 }
+
+/// A read of each part of its hole would be tens of thousands.
+#[test]
+fn validating_a_sparse_file_costs_what_its_data_do() {
+    let machine = world(Finds::ByHandle);
+    let os = machine.outsider("makes it long");
+    os.truncate(&os.open_path(0, "w/f", Open::Write).expect("opens"), 3 << 40).expect("works");
+    let os = machine.spawn("owner");
+    run_process(&os, || {
+        let domain = open(&os).expect("opens");
+        let mut t = Transaction::begin(os.clone(), vec![domain], Options::default()).expect("begins");
+        let w = t.lookup(t.root(0), b"w").expect("looks").expect("is there").0;
+        let f = t.lookup(w, b"f").expect("looks").expect("is there").0;
+        t.open(f, Access::Write, false).expect("opens");
+        t.write_at(f, b"X", 5_000_000_000).expect("writes");
+        t.close(f);
+        t.setattr(f, &SetAttr { mode: Some(0o4755), ..SetAttr::default() }).expect("sets");
+        let before = os.points();
+        t.commit().expect("commits");
+        assert!(os.points() - before < 2000, "{} calls", os.points() - before);
+    })
+    .expect("lives");
+    assert_eq!(machine.look(0, "w/f").expect("is there").mode & 0o7777, 0o4755);
+}
