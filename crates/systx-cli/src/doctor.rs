@@ -329,8 +329,12 @@ fn our_area(os: &Linux, mounted: &Mounted, area: &Area) -> (Option<OwnedFd>, Vec
         }
         _ if stat.uid != os.uid() => (None, vec![add(Holds::No, foreign, Some("Move it away"))]),
         FileType::Directory if stat.perm() & 0o077 == 0 => {
-            let text = "there, and no other user can enter it".to_string();
-            (os.open(root, name, Open::Directory).ok(), vec![add(Holds::Yes, text, None)])
+            let dir = os.open(root, name, Open::Directory).ok();
+            let line = match dir.as_ref().and_then(|dir| of_another_kind(os, dir)) {
+                Some(text) => add(Holds::No, text, Some("Move the area away: the next run makes it anew")),
+                None => add(Holds::Yes, "there, and no other user can enter it".into(), None),
+            };
+            (dir, vec![line])
         }
         FileType::Directory => {
             let text = format!("others can enter it (mode {:04o})", stat.perm());
@@ -338,6 +342,17 @@ fn our_area(os: &Linux, mounted: &Mounted, area: &Area) -> (Option<OwnedFd>, Vec
         }
         _ => (None, vec![add(Holds::No, "is no directory".into(), Some("Move away what has its name"))]),
     }
+}
+
+/// Something in an area that can't be what has that name there.
+fn of_another_kind(os: &Linux, area: &OwnedFd) -> Option<String> {
+    let (dir, file) = (("directory", FileType::Directory), ("file", FileType::File));
+    let all =
+        [("log", dir), ("tx", dir), ("aside", dir), ("table", file), ("owners", file), ("format", file)];
+    let is_another =
+        |name: &str, kind| os.stat_at(area, name.as_bytes()).is_ok_and(|stat| stat.kind() != kind);
+    let (name, (kind, _)) = all.into_iter().find(|(name, (_, kind))| is_another(name, *kind))?;
+    Some(format!("`{name}` in it is no {kind}"))
 }
 
 /// Probes in the area where there is one, else in a directory that is removed again.

@@ -177,9 +177,17 @@ fn an_error_names_its_file(p: &Place) {
         for output in [verb("log"), verb("status"), run(p, &[])] {
             if code(&output) != 0 {
                 assert!(err(&output).contains(name), "{name}: {}", err(&output));
+                assert!(err(&output).contains(p.mount.to_str().unwrap()), "which area: {}", err(&output));
                 assert!(!err(&output).contains("0000000000000000"), "no segment: {}", err(&output));
                 said += 1;
             }
+        }
+        let told = out(&verb("doctor"));
+        let here = told.lines().find(|line| line.contains(&format!("area on {}:", p.mount.display())));
+        // Doctor looks at what each area has.
+        if !["history", "log/0000000000000001"].contains(&name) {
+            let wrong = if was_file { "file" } else { "directory" };
+            assert!(here.unwrap().contains(&format!("`{name}` in it is no {wrong}")), "{told}");
         }
         // An empty directory of btrfs has no bytes that could not be read.
         assert!(said > 0 || name == "history", "nothing needs {name}");

@@ -61,10 +61,12 @@ impl<O: Os> Change<O> {
     /// Writes the body, without a lock.
     pub(super) fn write_body(&mut self, domain: &Domain<O>) -> Result<BodyAt, CommitError> {
         // A forked child is no owner: it would append under its parent's index, beside it.
+        let log_failed = |error| log_failed(domain, error);
         domain.may_use_log().map_err(log_failed)?;
         // The last chance to find out that the table has no room, too.
-        let full = |error| LogError::Os { doing: "reserving room for the file table", segment: 0, error };
-        domain.table.mem().reserve().map_err(full).map_err(log_failed)?;
+        let path = || domain.path_in_area(b"table");
+        let full = |error| CommitError::Failed { doing: "reserving room for the file", path: path(), error };
+        domain.table.mem().reserve().map_err(full)?;
         let alive = |ix: OwnerIx| domain.alive(ix);
         let at = domain.log.append_body(domain.me(), &alive, &self.body).map_err(log_failed)?;
         Ok(*self.body_at.insert(at))
@@ -90,21 +92,21 @@ fn append<O: Os>(
             }
             // A sync of the log does not reach the segment of such a body any more, and the header must not outlive it.
             Err(LogError::Moved) => change.body_at = None,
-            Err(e) => return Err(log_failed(e)),
+            Err(e) => return Err(log_failed(domain, e)),
         }
     }
 }
 
 /// A failure of the log before anything was promised: nothing was changed.
-fn log_failed(error: LogError) -> CommitError {
+fn log_failed<O: Os>(domain: &Domain<O>, error: LogError) -> CommitError {
+    let log = || domain.path_in_area(b"log");
     match error {
-        LogError::Os { doing, segment: 0, error } => CommitError::Failed { doing, path: Vec::new(), error },
+        LogError::Os { doing, segment: 0, error } => CommitError::Failed { doing, path: log(), error },
         LogError::Os { doing, segment, error } => {
-            CommitError::Failed { doing, path: format!("log/{segment:016x} of the area").into(), error }
+            let path = [log(), format!("/{segment:016x}").into_bytes()].concat();
+            CommitError::Failed { doing, path, error }
         }
-        LogError::Poisoned { error } => {
-            CommitError::Failed { doing: "writing the log", path: Vec::new(), error }
-        }
+        LogError::Poisoned { error } => CommitError::Failed { doing: "writing the log", path: log(), error },
         _ => CommitError::Refused(error.to_string()),
     }
 }

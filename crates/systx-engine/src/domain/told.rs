@@ -28,6 +28,11 @@ impl<O: Os> Domain<O> {
         }
     }
 
+    /// The path of something in the area.
+    pub(crate) fn path_in_area(&self, name: &[u8]) -> Vec<u8> {
+        self.shown(&[&self.area.place.1, &b"/"[..], name].concat())
+    }
+
     /// Completes the paths of conflict copies likewise.
     pub(crate) fn shown_all(&self, mut conflict_copies: Vec<ConflictCopy>) -> Vec<ConflictCopy> {
         conflict_copies.iter_mut().for_each(|d| d.path = self.shown(&d.path));

@@ -48,7 +48,7 @@ pub(super) fn geometry(nth: u64, need: u64) -> (u64, u64) {
 
 /// Opens the directory of the log; `None` when there is none.
 pub(super) fn open_dir<O: Os>(os: &O, area: &O::Fd) -> Result<Option<O::Fd>, LogError> {
-    os.open_if_there(area, b"log", Open::Directory).map_err(LogError::os("opening the directory log/", 0))
+    os.open_if_there(area, b"log", Open::Directory).map_err(LogError::os("opening the log", 0))
 }
 
 /// Opens, or makes, the directory of the log.
@@ -61,7 +61,7 @@ pub(super) fn make_dir<O: Os>(os: &O, area: &O::Fd) -> Result<O::Fd, LogError> {
         Err(e) => return Err(LogError::os("making the directory log/", 0)(e)),
     }
     os.fsync(area).map_err(LogError::os("syncing the area, in which log/ is new", 0))?;
-    os.open(area, b"log", Open::Directory).map_err(LogError::os("opening the directory log/", 0))
+    os.open(area, b"log", Open::Directory).map_err(LogError::os("opening the log", 0))
 }
 
 /// Returns true if a segment is missing, or has no header. Other errors come up again when it is opened.
