@@ -108,6 +108,22 @@ impl core::fmt::Display for Conflict {
     }
 }
 
+/// What would keep a transaction from committing, if it tried now.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Conflicts {
+    /// By path.
+    pub listed: Vec<Conflict>,
+    /// How many more there are.
+    pub more: usize,
+}
+
+impl Conflicts {
+    /// Returns how many there are.
+    pub fn count(&self) -> usize {
+        self.listed.len() + self.more
+    }
+}
+
 /// Why a verb did not give an answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum VerbError {

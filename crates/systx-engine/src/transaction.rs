@@ -10,7 +10,7 @@ use crate::contention::{Age, Contention};
 use crate::domain::{Announced, Domain};
 use crate::id::{ObjectId, Objects, TxId};
 use crate::mutant::{self, Mutant};
-use crate::outcome::{Conflict, Isolation, Options, Verb};
+use crate::outcome::{Conflict, Conflicts, Isolation, Options, Verb};
 use crate::workset::node::node_of;
 use crate::workset::Workset;
 use std::sync::Arc;
@@ -162,6 +162,17 @@ impl<O: Os> Transaction<O> {
         self.ours()?;
         self.workset.facts_mut().refresh_all()?;
         self.workset.facts_mut().check_all_named()
+    }
+
+    /// Compares everything that was seen with what is there now, and lists at most `most` of what differs. It is only a
+    /// look: the transaction goes on as before, also where something differs, and its commit compares again. Of what a
+    /// commit in flight has not published yet nothing is known.
+    ///
+    /// # Errors
+    /// Of the looks.
+    pub fn conflicts(&self, most: usize) -> Verb<Conflicts> {
+        self.ours()?;
+        self.workset.facts().conflicts(most)
     }
 
     /// Hands out everything that was read, open (O_PATH), for a caller that wants to know when it changes.

@@ -7,6 +7,7 @@
 
 mod claims;
 mod compare;
+mod conflicts;
 mod decide;
 mod look;
 mod lower_dir;
@@ -207,7 +208,7 @@ struct Listing<O: Os> {
 }
 
 /// Which fact an object id belongs to.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
 enum Which {
     Seen(u32),
     Listing(u32),
@@ -232,6 +233,8 @@ pub struct Facts<O: Os> {
     fixed: RefCell<HashSet<Handle>>,
     /// Nothing is held to be true any more: what is looked at is as it is now.
     lost: bool,
+    /// How many names and listings it had seen when they were given up.
+    until_lost: Option<(usize, usize)>,
     /// Of a file that was read, the program of this process has closed the descriptor.
     lost_files: Arc<AtomicBool>,
     /// How many pages are claimed one by one.
@@ -269,6 +272,7 @@ impl<O: Os> Facts<O> {
             met_unsynced,
             fixed,
             lost,
+            until_lost: None,
             lost_files: Arc::default(),
             pages: 0,
             grain: Grain::Files,
@@ -294,6 +298,9 @@ impl<O: Os> Facts<O> {
     /// what is gone `ESTALE`. The transaction can't commit any more.
     pub(crate) fn give_up(&mut self) {
         self.lost = true;
+        self.until_lost.get_or_insert((self.seen.len(), self.listings.len()));
+        // Later looks are to stand behind those.
+        self.vacant.clear();
     }
 
     /// Returns true if they were given up.

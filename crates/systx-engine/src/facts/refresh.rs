@@ -151,7 +151,11 @@ impl<O: Os> Facts<O> {
 
     /// Returns true if a name must be missing still because nothing at all has happened in its directory.
     /// Each directory is asked once in a comparison, however many names were missed there: `unmoved`.
-    fn is_missing_still(&self, n: usize, unmoved: &mut HashMap<(usize, Handle), bool>) -> Verb<bool> {
+    pub(super) fn is_missing_still(
+        &self,
+        n: usize,
+        unmoved: &mut HashMap<(usize, Handle), bool>,
+    ) -> Verb<bool> {
         let seen = &self.seen[n];
         if !seen.stamped {
             return Ok(false);

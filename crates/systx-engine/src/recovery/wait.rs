@@ -54,6 +54,23 @@ impl<O: Os> Domain<O> {
         }
     }
 
+    /// The transactions in flight that change one of `ours` and whose end may take any time. Nobody is waited for, helped
+    /// or finished: those that are at work are left out, and those of the dead, whose helper is about it.
+    pub(crate) fn held(&self, ours: &Objects) -> Result<Vec<Stuck>> {
+        let mut held = Vec::new();
+        for slot in self.table.slots().changing(&ours.read) {
+            let slot = self.checked(slot)?;
+            if slot.seen.state() != SlotState::Prepared && !slot.left {
+                continue;
+            }
+            self.get_to_know(&slot);
+            if !self.is_apart(&slot, ours) {
+                held.push(self.stuck(&slot));
+            }
+        }
+        Ok(held)
+    }
+
     /// Opens a file of which an active commit, or another process that looks at it, may hold a lease for a
     /// moment. Holds nothing.
     ///

@@ -11,9 +11,9 @@ use std::sync::Arc;
 use systx_os::{Errno, FsKind, Linux, Open, Os, Rename};
 use systx_sim::machine::{run_process, Call, Crash, Effect, Fault, FsSpec, Machine, Plant, SimFd, SimOs};
 
-const CALLER: Caller = Caller { uid: 0, gid: 0, umask: 0o022 };
+pub(super) const CALLER: Caller = Caller { uid: 0, gid: 0, umask: 0o022 };
 
-fn machine() -> Machine {
+pub(super) fn machine() -> Machine {
     let machine = Machine::with(FsKind::Ext4);
     let files = ["read", "other", "third"].map(|name| (name, Plant::File(b"contents")));
     machine.plant(0, &files).expect("planting");
@@ -22,7 +22,7 @@ fn machine() -> Machine {
     machine
 }
 
-fn open(os: &SimOs) -> Arc<Domain<SimOs>> {
+pub(super) fn open(os: &SimOs) -> Arc<Domain<SimOs>> {
     open_all_of(os, &[0]).remove(0)
 }
 
@@ -39,7 +39,7 @@ fn open_all_of(os: &SimOs, systems: &[usize]) -> Vec<Arc<Domain<SimOs>>> {
     open_all(os, &sites).map_err(|(n, e)| format!("{n}: {e}")).expect("opens")
 }
 
-fn begin(
+pub(super) fn begin(
     os: &SimOs,
     domain: &Arc<Domain<SimOs>>,
     durability: Durability,
@@ -50,7 +50,7 @@ fn begin(
 }
 
 /// Reads all of a file.
-fn read(tx: &mut Transaction<SimOs>, name: &[u8]) -> Result<usize, VerbError> {
+pub(super) fn read(tx: &mut Transaction<SimOs>, name: &[u8]) -> Result<usize, VerbError> {
     let (node, _) = tx.lookup(tx.root(0), name)?.expect("is there");
     tx.open(node, Access::Read, false)?;
     tx.read_at(node, &mut [0; 64], 0)
@@ -118,7 +118,7 @@ fn nobody_is_blamed_when_the_ring_was_overrun() {
 
 /// A process whose new file `name` is committed and can't be put in place; it lives on. `None`: this call of its
 /// publication was not the one.
-fn pending(machine: &Machine, name: &[u8], skip: u64) -> Option<(SimOs, Arc<Domain<SimOs>>)> {
+pub(super) fn pending(machine: &Machine, name: &[u8], skip: u64) -> Option<(SimOs, Arc<Domain<SimOs>>)> {
     let os = machine.spawn("stuck");
     let (process, call) = (Some(os.process()), Some(Call::Rename));
     machine.fault(Fault { process, call, skip, times: 1000, effect: Effect::Fail(Errno::NOSPC) });
