@@ -8,7 +8,7 @@ mod open;
 mod undo;
 
 pub use network::{Network, Policy};
-pub use open::{Begin, Commit, Diff, End, Exec, Paths, Session};
+pub use open::{Begin, Check, Commit, Diff, End, Exec, Paths, Session};
 pub use undo::{Undo, Undoable};
 
 use crate::failure::Failure;
@@ -81,6 +81,8 @@ pub enum Verb {
     Exec(Exec),
     /// Shows what an open transaction would change
     Diff(Diff),
+    /// Lists what keeps an open transaction from committing now, and leaves it as it is
+    Check(Check),
     /// Makes the changes of an open transaction take effect
     Commit(Commit),
     /// Forgets an open transaction with all that was done in it

@@ -81,6 +81,7 @@ fn main() -> ExitCode {
         Verb::Begin(args) => ExitCode::from(session::begin(&args)),
         Verb::Exec(args) => ExitCode::from(session::exec(args)),
         Verb::Diff(args) => ExitCode::from(session::diff(&args)),
+        Verb::Check(args) => ExitCode::from(session::check(&args)),
         Verb::Commit(args) => ExitCode::from(session::commit(&args)),
         Verb::Abort(args) => ExitCode::from(session::abort(&args)),
         Verb::List(args) => answer(status::list(&args)),

@@ -74,15 +74,18 @@ pub fn prompt(id: u64) -> [(&'static str, OsString); 2] {
 /// Ask this often again after an end of input: a terminal that is gone gives nothing else.
 const ENDS_MAX: u32 = 3;
 
-/// Asks at the terminal whether to commit so many changes. An interrupt and an end of input are no answer;
+/// Asks at the terminal whether to commit so many changes, and says first what would keep a commit from succeeding. An interrupt and an end of input are no answer;
 /// where no answer can come any more the transaction stays open, since nothing has allowed to discard its
 /// changes.
-pub fn ask(changes: usize, signals: &Signals) -> Choice {
-    asked(changes, signals).unwrap_or(Choice::Keep)
+pub fn ask(changes: usize, warning: Option<&str>, signals: &Signals) -> Choice {
+    asked(changes, warning, signals).unwrap_or(Choice::Keep)
 }
 
-fn asked(changes: usize, signals: &Signals) -> std::io::Result<Choice> {
+fn asked(changes: usize, warning: Option<&str>, signals: &Signals) -> std::io::Result<Choice> {
     let mut terminal = File::options().read(true).write(true).open("/dev/tty")?;
+    if let Some(why) = warning {
+        writeln!(terminal, "systx: {why}.")?;
+    }
     let mut ends = 0;
     loop {
         let some = if changes == 1 { "1 change".to_string() } else { format!("{changes} changes") };

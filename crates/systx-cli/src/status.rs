@@ -93,13 +93,15 @@ pub fn list(args: &Json) -> Answer {
 
 /// `systx status`.
 pub fn status(args: &Status) -> Answer {
-    let open = socket::all(&args.json.area)?;
+    let mut open = socket::all(&args.json.area)?;
+    let wanted = open.iter_mut().filter(|one| args.id == Some(one.look.id) && !is_over(one));
+    wanted.for_each(session::look_closely);
     let mut found = domains::existing(&Linux::new(), &args.json.area)?;
     let mut page = Page::default();
     for one in open.iter().filter(|one| is_over(one) && args.id == Some(one.look.id)) {
         let point = shown(&one.point);
         page.text += &format!("transaction {} on {point}: over, pid {}\n", one.look.id, one.look.pid);
-        page.text += &session::described(&one.look);
+        page.text += &session::described(one);
         page.values.push(told_json(one, "over"));
     }
     for (mounted, domain) in &found.open {
@@ -151,7 +153,7 @@ impl<'a> There<'a> {
             let (kept, command) = (kept_open(open, l), shown(&l.command));
             let state = stands(kept, l);
             page.text += &format!("transaction {id} on {point}: {state}, pid {}, {command}\n", l.pid);
-            page.text += &kept.map_or(String::new(), |open| session::described(&open.look));
+            page.text += &kept.map_or(String::new(), |open| session::described(open));
             page.values.push(row_json(self.mounted, l, open));
         }
         let of_it = |report: &&Report| report.tx.0 == id;
@@ -601,7 +603,7 @@ fn is_of_first(open: &Found, mounted: &Mounted) -> bool {
 /// One that has no row.
 fn told_json(open: &Found, state: &str) -> Value {
     let mut value = json!({ "id": open.look.id, "pid": open.look.pid, "state": state, "alive": true });
-    value["open"] = session::described_json(&open.look);
+    value["open"] = session::described_json(open);
     put(&mut value, "mount", &open.point);
     value
 }
@@ -616,7 +618,7 @@ fn row_json(mounted: &Mounted, l: &Listed, open: &[Found]) -> Value {
         "alive": l.alive,
     });
     if let Some(open) = open {
-        value["open"] = session::described_json(&open.look);
+        value["open"] = session::described_json(open);
     }
     put(&mut value, "mount", &mounted.lower.point);
     put(&mut value, "command", &l.command);

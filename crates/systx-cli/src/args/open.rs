@@ -119,6 +119,32 @@ A line for each name, as `git diff --name-status`, unless another form is asked 
 Exit status: 0; 75, 124: the transaction is over, by a conflict or its time; 125: there is no such open transaction, or it \
 changes nothing at a path, see the message";
 
+/// `systx check`.
+#[derive(Clone, Debug, Args)]
+#[command(after_help = CHECK_HELP)]
+pub struct Check {
+    #[command(flatten)]
+    #[allow(missing_docs)]
+    pub session: Session,
+    /// Print JSON
+    #[arg(long)]
+    pub json: bool,
+}
+
+const CHECK_HELP: &str = "\
+Compares all that was read in the transaction with what is there now, and lists each conflict: the path, what has changed, and by \
+whom; of more than 1000 the rest is counted. That decides nothing. The transaction stays as it is, and commits if what was changed \
+is put back as it was; a conflict may also come up later. What a commit of another transaction has not published yet is not seen. Of a lost \
+transaction the reason is told, too. Commands inside wait meanwhile, and go on.
+
+Exit status:
+  0    nothing conflicts now
+  75   there are conflicts, or the transaction is lost by one
+  125  there is no such open transaction, or it is lost for another reason: see the message
+
+Example:
+  systx check 12 && systx commit 12";
+
 /// `systx commit`.
 #[derive(Clone, Debug, Args)]
 #[command(after_help = COMMIT_HELP)]

@@ -3,7 +3,7 @@
 use super::{Ending, Ours};
 use crate::words::put;
 use serde_json::{json, Value};
-use systx_engine::outcome::{CommitError, Party};
+use systx_engine::outcome::{CommitError, Conflict, Party};
 use systx_os::process::Ended;
 
 impl Ours {
@@ -80,20 +80,26 @@ impl Ending {
                 value["signal"] = (*signal).into()
             }
             Ending::Conflict(c) => {
-                let with = match &c.with {
-                    Party::Transaction { id, pid, command } => party_json(Some(id.0), *pid, command),
-                    Party::Outsider => json!("outsider"),
-                    _ => json!("unknown"),
-                };
-                let mut conflict = json!({ "what": c.what.fragment(), "code": c.what.code(), "with": with, "ours": ours.json() });
-                put(&mut conflict, "path", &c.path);
-                value["conflict"] = conflict;
+                value["conflict"] = conflict_json(c);
+                value["conflict"]["ours"] = ours.json();
             }
             Ending::Overtaken(why) => value["overtaken"] = why.json(),
             _ => {}
         }
         value
     }
+}
+
+/// One conflict for programs.
+pub fn conflict_json(conflict: &Conflict) -> Value {
+    let with = match &conflict.with {
+        Party::Transaction { id, pid, command } => party_json(Some(id.0), *pid, command),
+        Party::Outsider => json!("outsider"),
+        _ => json!("unknown"),
+    };
+    let mut value = json!({ "what": conflict.what.fragment(), "code": conflict.what.code(), "with": with });
+    put(&mut value, "path", &conflict.path);
+    value
 }
 
 /// One displaced object for programs.

@@ -14,7 +14,7 @@ mod sentence;
 mod tests;
 
 pub use ending::Ending;
-pub use json::conflict_copy_json;
+pub use json::{conflict_copy_json, conflict_json};
 pub use outside::{Attempt, Seen};
 pub use overtaken::{Later, Obstacle, Overtaken};
 pub use say::{say, tell};

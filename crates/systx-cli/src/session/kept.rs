@@ -5,6 +5,7 @@
 //! this process's: when that is killed, it is aborted, as any run. Does not: try again, or hold output back:
 //! both are of a run that ends itself.
 
+use super::check::{self, Asked};
 use super::client::{enter, Tie, Went};
 use super::daemon::{self, Terms};
 use super::wire::{Answer, Form, Line, Look, Request};
@@ -145,8 +146,13 @@ fn asked(args: &Run, ended: Ended, line: &mut Line, ours: &Ours) -> Result<Told>
             // Nothing to ask for.
             0 => Choice::Commit,
             _ => {
+                let conflicts = match check::checked(line, 0)? {
+                    Asked::Checked(checked) => check::warning(id, &checked),
+                    Asked::Over(end) => return Ok(end.of_another()),
+                };
+                let warning = conflicts.map(|why| format!("transaction {id} {why}"));
                 let signals = Signals::hold().map_err(failed("holding signals"))?;
-                shell::ask(count, &signals)
+                shell::ask(count, warning.as_deref(), &signals)
             }
         };
         let ended = match request {

@@ -1,4 +1,4 @@
-//! Transactions that stay open over several commands and terminals: `begin`, `exec`, `diff`, `commit`,
+//! Transactions that stay open over several commands and terminals: `begin`, `exec`, `diff`, `check`, `commit`,
 //! `abort`.
 //!
 //! Owns: these verbs, and `systx run` where it may leave its transaction open ([`kept`]). A *session daemon*
@@ -17,6 +17,7 @@
 //! ```
 
 pub mod bound;
+mod check;
 mod client;
 pub mod daemon;
 pub mod kept;
@@ -33,6 +34,8 @@ use crate::progress;
 use crate::report::{say, Ending, Ours, CONFLICT, OURS, TOO_LATE};
 use crate::shell;
 use crate::words::{shown, Voice};
+pub use check::check;
+use check::Asked;
 use client::{Tie, Went};
 use part::Named;
 use std::ffi::OsString;
@@ -159,17 +162,28 @@ pub fn diff(args: &Diff) -> u8 {
     let form = Form { stat: args.stat, patch: args.patch, json: args.json, terminal };
     let told = Named::of(&args.only, &args.exclude).and_then(|part| {
         let mut found = socket::find(&args.session)?;
-        changes(&mut found.line, form, part)
+        let told = changes(&mut found.line, form, part)?;
+        Ok((found, told))
     });
-    let mut file = match told {
-        Ok(Changes::Told(file, _)) => file,
-        Ok(Changes::Over(end)) => return over(end, OURS),
+    let (mut found, mut file) = match told {
+        Ok((found, Changes::Told(file, _))) => (found, file),
+        Ok((_, Changes::Over(end))) => return over(end, OURS),
         Err(why) => return complain(&why),
     };
     match std::io::copy(&mut file, &mut std::io::stdout()) {
-        Err(e) if e.kind() != std::io::ErrorKind::BrokenPipe => complain(&Failure::new("", in_words(&e))),
-        _ => 0,
+        Err(e) if e.kind() != std::io::ErrorKind::BrokenPipe => {
+            return complain(&Failure::new("", in_words(&e)))
+        }
+        _ => {}
     }
+    let id = found.look.id;
+    // A lost one says by itself what keeps it from committing. The changes are told whatever comes of this question.
+    if !args.json && found.look.lost.is_none() {
+        if let Ok(Asked::Checked(checked)) = check::checked(&mut found.line, 0) {
+            check::warning(id, &checked).iter().for_each(|why| eprintln!("systx: transaction {id} {why}."));
+        }
+    }
+    0
 }
 
 /// A session daemon's answer to a question for its changes.
@@ -352,14 +366,25 @@ fn now() -> i64 {
     now.map_or(0, |time| i64::try_from(time.as_secs()).unwrap_or(i64::MAX))
 }
 
+/// Asks an open transaction for its conflicts, so that its description has them. It may have no answer, as one that is
+/// another version's.
+pub fn look_closely(found: &mut socket::Found) {
+    if let Ok(Asked::Checked(checked)) = check::checked(&mut found.line, check::LISTED_MAX) {
+        found.checked = Some(checked);
+    }
+}
+
 /// Describes an open transaction, for people.
-pub fn described(look: &Look) -> String {
+pub fn described(found: &socket::Found) -> String {
+    let look = &found.look;
     let mut out = format!("  open for {}, by user {}\n", ago(look.since), look.uid);
     if let Some(why) = &look.doomed {
         out += &format!("  can't be committed: {why}\n");
     }
     if let Some(bytes) = look.lost {
         out += &format!("  its changes take {}\n", room(bytes));
+    } else if let Some(why) = found.checked.as_ref().and_then(|checked| check::warning(look.id, checked)) {
+        out += &format!("  {why}\n");
     }
     out + &inside(look)
 }
@@ -381,17 +406,20 @@ pub fn inside(look: &Look) -> String {
 }
 
 /// Describes an open transaction, for programs.
-pub fn described_json(look: &Look) -> serde_json::Value {
+pub fn described_json(found: &socket::Found) -> serde_json::Value {
+    let look = &found.look;
     let inside = |inside: &wire::Inside| {
         let mut value = serde_json::json!({ "pid": inside.pid, "since": inside.since });
         crate::words::put(&mut value, "command", &inside.command);
         value
     };
-    serde_json::json!({
+    let mut value = serde_json::json!({
         "uid": look.uid,
         "since": look.since,
         "doomed": look.doomed,
         "lost_bytes": look.lost,
         "inside": look.inside.iter().map(inside).collect::<Vec<_>>(),
-    })
+    });
+    found.checked.iter().for_each(|checked| check::put(&mut value, checked));
+    value
 }

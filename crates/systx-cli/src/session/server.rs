@@ -4,10 +4,11 @@
 //! [`Server::tell_end`], until a client has learned of an end that none asked for. Guarantees: no client can
 //! hold the others up, but by a question about the changes. Does not: end anything.
 
+use super::check;
 use super::now;
 use super::part::{self, Named};
 use super::socket::Socket;
-use super::wire::{Answer, Inside, Line, Look, Message, Request, Verdict, VERSION};
+use super::wire::{Answer, Checked, Inside, Line, Look, Message, Request, Verdict, VERSION};
 use crate::args::Changes;
 use crate::diff::{self, Target};
 use crate::failure::{Failure, Result};
@@ -82,6 +83,15 @@ impl Client {
     /// Sends the client an answer.
     fn hears(&self, answer: &Answer) -> Next {
         self.next(self.line.say(answer, &[]))
+    }
+
+    /// Sends the client an answer, or why there is none.
+    fn learns(&self, answer: Result<Answer, Unheard>) -> Next {
+        match answer {
+            Ok(answer) => self.hears(&answer),
+            Err(Unheard::Refused(why)) => self.hears(&Answer::Refused(why.to_string())),
+            Err(Unheard::Ends(end)) => Next::Ends(end),
+        }
     }
 
     /// Sends the client the way in.
@@ -341,18 +351,19 @@ impl Server {
                 let voice = Voice { json, verbose: false };
                 let form = Changes { stat, patch, ..Changes::default() };
                 let Some(file) = fds.into_iter().next().map(File::from) else { return Next::Goes };
-                let told = asked(kept, |tx| match part::choose(tx, part)? {
+                let told = asked(kept, TELLING, |tx| match part::choose(tx, part)? {
                     Ok(chosen) => {
                         diff::into_file(&form, voice, tx, &chosen.changes(), Target { file, terminal })
                             .map(Ok)
                     }
                     Err(why) => Ok(Err(why)),
                 });
-                match told {
-                    Ok(changes) => client.hears(&Answer::Told { changes }),
-                    Err(Unheard::Refused(why)) => client.hears(&Answer::Refused(why.to_string())),
-                    Err(Unheard::Ends(end)) => Next::Ends(end),
-                }
+                client.learns(told.map(|changes| Answer::Told { changes }))
+            }
+            Request::Check { most } => {
+                let lost = self.doomed.as_ref().filter(|_| self.lost.is_some()).map(|end| end.told.clone());
+                let checked = asked(kept, check::CHECKING, |tx| check::look(tx, most).map(Ok));
+                client.learns(checked.map(|checked| Answer::Checked(Checked { lost, ..checked })))
             }
         }
     }
@@ -361,7 +372,7 @@ impl Server {
     fn end(&mut self, n: usize, wanted: Wanted, kept: &mut Kept) -> Next {
         // Before anything is killed for a part that is none.
         if let Some(named) = wanted.part.clone().filter(|_| wanted.commit) {
-            let found = asked(kept, |tx| part::choose(tx, Some(named)).map(|found| found.map(drop)));
+            let found = asked(kept, TELLING, |tx| part::choose(tx, Some(named)).map(|found| found.map(drop)));
             match found {
                 Ok(()) => {}
                 Err(Unheard::Refused(why)) => {
@@ -477,17 +488,19 @@ enum Unheard {
     Ends(End),
 }
 
-/// Asks the transaction about its changes.
+/// What was done when a question about changes failed.
+const TELLING: &str = "telling what would change";
+
+/// Asks the transaction something, while the commands inside wait.
 fn asked<T>(
     kept: &mut Kept,
+    doing: &'static str,
     question: impl FnOnce(&mut Transaction<Linux>) -> Verb<Result<T>>,
 ) -> Result<T, Unheard> {
     match kept.life.ask(question) {
         Ok(Some(Ok(answer))) => answer.map_err(Unheard::Refused),
         Ok(Some(Err(VerbError::Doomed(conflict)))) => Err(Unheard::Ends(End::Conflict(*conflict))),
-        Ok(Some(Err(VerbError::Os(e)))) => {
-            Err(Unheard::Refused(Failure::new("telling what would change", e).with_step()))
-        }
+        Ok(Some(Err(VerbError::Os(e)))) => Err(Unheard::Refused(Failure::new(doing, e).with_step())),
         Ok(None) => Err(Unheard::Ends(End::Alarm)),
         Err(why) if kept.life.serves() => Err(Unheard::Refused(why)),
         Err(_) => Err(Unheard::Ends(End::Alarm)),

@@ -5,7 +5,7 @@
 //! user; a socket is removed by its daemon, and that of a killed daemon by its helper process, or by
 //! whichever client finds it. Does not: open domains to look for one; the kernel's mount table is enough.
 
-use super::wire::{Answer, Line, Look, Message, Request, ANSWER_BYTES_MAX, VERSION};
+use super::wire::{Answer, Checked, Line, Look, Message, Request, ANSWER_BYTES_MAX, VERSION};
 use crate::args::{Area, Session};
 use crate::domains;
 use crate::failure::{Failure, Result};
@@ -137,6 +137,8 @@ pub struct Found {
     pub look: Look,
     /// Where its first file system is mounted.
     pub point: Vec<u8>,
+    /// What it conflicts with, once that was asked for.
+    pub checked: Option<Checked>,
 }
 
 /// All open transactions of this user that answer.
@@ -152,7 +154,7 @@ pub fn all(area: &Area) -> Result<Vec<Found>> {
                 continue;
             };
             if let Some((line, look)) = ask(&os, stream) {
-                found.push(Found { line, look, point: point.clone() });
+                found.push(Found { line, look, point: point.clone(), checked: None });
             }
         }
     }

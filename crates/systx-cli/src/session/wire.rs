@@ -14,7 +14,7 @@ use std::os::unix::net::UnixStream;
 use systx_os::{sockets, Errno};
 
 /// Version of these messages. A message of another version is refused.
-pub const VERSION: u32 = 5;
+pub const VERSION: u32 = 6;
 /// Bound of what a client says: names of a part, each byte as a number, are the longest that it can be.
 pub const REQUEST_BYTES_MAX: usize = 4 << 20;
 /// Bound of an answer: each displaced object has a line.
@@ -58,6 +58,11 @@ pub enum Request {
         /// Only of this.
         part: Option<Named>,
     },
+    /// Its conflicts with what is there now; nothing comes of the question.
+    Check {
+        /// At most so many are listed.
+        most: usize,
+    },
     /// The end. A terminal may come with it, to show there how far a commit is.
     End {
         /// True: commit; false: abort.
@@ -90,6 +95,8 @@ pub enum Answer {
         /// Their number.
         changes: usize,
     },
+    /// The conflicts.
+    Checked(Checked),
     /// It has ended, or can only be aborted.
     Ended(Verdict),
     /// Not possible, as a fragment.
@@ -120,6 +127,33 @@ impl Verdict {
     pub fn is_of_another(&self) -> bool {
         self.by.is_some() && !self.yours
     }
+}
+
+/// What a transaction conflicts with now.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct Checked {
+    /// By path.
+    pub conflicts: Vec<Clash>,
+    /// How many more there are.
+    pub more: usize,
+    /// Why it is lost, if it is.
+    pub lost: Option<Told>,
+}
+
+impl Checked {
+    /// Returns how many there are.
+    pub fn count(&self) -> usize {
+        self.conflicts.len() + self.more
+    }
+}
+
+/// One conflict.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Clash {
+    /// For people, without its end.
+    pub line: String,
+    /// For programs.
+    pub value: serde_json::Value,
 }
 
 /// How an open transaction stands.

@@ -68,6 +68,7 @@ fn every_verb(p: &Place) {
     assert!(diff.contains("A\t") && diff.contains("/a\r\n") && diff.contains("/d/\r\n"), "{diff}");
     assert!(day.line(&format!("systx list {area}"), 0).contains("open"));
     day.line(&format!("systx status {area} $n"), 0);
+    assert!(day.line(&format!("systx check {area} $n"), 0).contains("conflicts with nothing now"));
     day.line(&format!("systx commit {area} $n"), 0);
     assert_eq!(p.read("a"), "two\n");
 

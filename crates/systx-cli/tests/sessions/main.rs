@@ -1,11 +1,12 @@
-//! Transactions that stay open over several commands: `begin`, `exec`, `diff`, `commit`, `abort`, and `run`
-//! that keeps its own open.
+//! Transactions that stay open over several commands: `begin`, `exec`, `diff`, `check`, `commit`, `abort`, and
+//! `run` that keeps its own open.
 //!
 //! `cargo test -p systx-cli --test sessions [-- PART-OF-A-NAME]`
 
 #[path = "../alone/mod.rs"]
 mod alone;
 mod at_once;
+mod check;
 mod dialogue;
 mod ends;
 mod keeping;
@@ -23,6 +24,7 @@ use std::process::{Child, Command, Output, Stdio};
 fn main() {
     let cases: Vec<_> = [
         open::ALL,
+        check::ALL,
         part::ALL,
         ends::ALL,
         at_once::ALL,

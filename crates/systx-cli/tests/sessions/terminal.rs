@@ -12,6 +12,7 @@ pub const ALL: &[(&str, Case)] = &[
     ("a_long_commit_tells_how_far_it_is_to_whoever_asked_for_it", a_long_commit_tells_how_far_it_is),
     ("a_shell_whose_terminal_goes_stays_open", a_shell_whose_terminal_goes_stays_open),
     ("an_interrupt_is_no_answer_and_a_shell_can_be_kept_open", an_interrupt_is_no_answer),
+    ("a_shell_says_before_it_asks_that_its_commit_would_meet_conflicts", a_shell_that_conflicts),
     ("a_terminal_has_its_settings_back_after_a_command_that_was_killed", a_terminal_has_its_settings_back),
     ("a_shell_inside_has_job_control_and_says_where_it_is", a_shell_inside_has_job_control),
 ];
@@ -215,6 +216,32 @@ fn an_interrupt_is_no_answer(p: &Place) {
     let open = the_open_one(p);
     assert_eq!(open.verb("commit", &[]).status.code(), Some(0));
     assert_eq!(p.read("mine"), "mine\n");
+}
+
+fn a_shell_that_conflicts(p: &Place) {
+    for name in ["a", "b"] {
+        p.write(name, "1\n");
+    }
+    let Some(mut typed) = shell(p) else { return };
+    typed.types("cat a b; echo mine > mine; echo wri\"\"tten\n");
+    typed.shows("written");
+    for name in ["a", "b"] {
+        p.write(name, "others\n");
+    }
+    typed.types("exit\n");
+    typed.shows("can't be committed as things are: 2 conflicts, which `systx check ");
+    typed.shows("commit 1 change? ");
+    // Each time that it asks.
+    typed.types("d\n");
+    typed.shows(": 2 conflicts, which ");
+    typed.shows("[k]eep it open: ");
+    typed.types("k\n");
+    typed.shows("stays open until");
+    typed.shows("prompt> ");
+    typed.ends();
+    let open = the_open_one(p);
+    assert_eq!(open.verb("check", &[]).status.code(), Some(75));
+    assert_eq!(open.verb("abort", &[]).status.code(), Some(0));
 }
 
 fn a_terminal_has_its_settings_back(p: &Place) {
