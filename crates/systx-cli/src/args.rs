@@ -3,10 +3,12 @@
 //! Owns: the grammar of the command line. Guarantees: everything from the first word of a command on belongs to the
 //! command, byte for byte. Does not: act.
 
+mod id;
 mod network;
 mod open;
 mod undo;
 
+pub use id::{Id, Number};
 pub use network::{Network, Policy};
 pub use open::{Begin, Check, Commit, Diff, End, Exec, Paths, Session};
 pub use undo::{Undo, Undoable};
@@ -39,7 +41,7 @@ impl Cli {
                 return Ok(Cli { verb: Verb::Run(args) });
             }
         }
-        Cli::try_parse()
+        Cli::try_parse_from(id::complete(std::env::args_os().collect()))
     }
 }
 
@@ -399,8 +401,9 @@ pub enum DurabilityArg {
 /// `systx status`.
 #[derive(Clone, Debug, Args)]
 pub struct Status {
-    /// Number of the transaction
-    pub id: Option<u64>,
+    /// The transaction: its number, or of an open one its name, or @, @1 as of `systx commit`
+    #[arg(value_parser = Id::of_open)]
+    pub id: Option<Id>,
     #[command(flatten)]
     #[allow(missing_docs)]
     pub json: Json,
@@ -410,8 +413,10 @@ pub struct Status {
 #[derive(Clone, Debug, Args)]
 #[command(after_help = LOG_HELP)]
 pub struct Log {
-    /// Number of a transaction; its changes are shown, too
-    pub id: Option<u64>,
+    /// Number of a transaction, or @ (or `last`) for the one that committed last, @1 for the one before it; its changes are
+    /// shown, too
+    #[arg(value_parser = Id::of_committed)]
+    pub id: Option<Id>,
     /// At most N of them, the youngest ones
     #[arg(short, long, value_name = "N")]
     pub number: Option<usize>,
@@ -433,8 +438,10 @@ Examples:
 #[derive(Clone, Debug, Args)]
 #[command(after_help = ON_END_HELP)]
 pub struct OnEnd {
-    /// Number of a transaction that runs, as `systx list` shows it
-    pub id: u64,
+    /// Number of a transaction that runs, as `systx list` shows it; or of an open one its name, or @, @1 as of `systx
+    /// commit`
+    #[arg(value_parser = Id::of_open)]
+    pub id: Id,
     /// Process of the transaction, where several file systems have one of that number
     #[arg(long, value_name = "PID")]
     pub pid: Option<u32>,

@@ -2,34 +2,26 @@
 //!
 //! Owns: the words. Guarantees: reads only. Does not: know commits with durability `none`, which leave no record.
 
-use crate::args::Log;
-use crate::domains::{self, Mounted};
-use crate::failure::{at, Failure};
+use crate::args::{Id, Log};
+use crate::domains::{self, Existing, Mounted};
+use crate::failure::{at, Failure, Result};
 use crate::status::{Answer, Said};
 use crate::words::{put, shown};
 use serde_json::{json, Value};
 use std::collections::BTreeSet;
 use systx_engine::domain::history::Past;
+use systx_engine::id::TxId;
 use systx_os::linux::{local_time, Linux};
 
 /// `systx log`.
 pub fn log(args: &Log) -> Answer {
     let found = domains::existing(&Linux::new(), &args.json.area)?;
-    let mut rows: Vec<Row<'_>> = Vec::new();
-    for (mounted, domain) in &found.open {
-        let past = domain.history().map_err(at(&mounted.lower.point))?;
-        let images = domain.images().map_err(at(&mounted.lower.point))?;
-        let mut images: BTreeSet<_> = images.into_iter().collect();
-        let first = rows.len();
-        // Where a number is there twice, only the last one can have an image.
-        let row = |past: Past| Row { mounted, undoable: images.remove(&past.tx), past };
-        rows.extend(past.into_iter().rev().map(row));
-        rows[first..].reverse();
+    let mut rows = rows(&found)?;
+    match &args.id {
+        Some(Id::Number(id)) => rows.retain(|row| row.past.tx.0 == *id),
+        Some(Id::Back(n)) => rows = rows.into_iter().skip(*n).take(1).collect(),
+        _ => {}
     }
-    rows.retain(|Row { past, .. }| args.id.is_none_or(|id| past.tx.0 == id));
-    // Of several file systems the clock decides; on each their order is that of the commits.
-    rows.sort_by_key(|row| row.past.at);
-    rows.reverse();
     rows.truncate(args.number.unwrap_or(usize::MAX));
     let mut unfinished = Vec::new();
     for (mounted, domain) in &found.open {
@@ -42,7 +34,8 @@ pub fn log(args: &Log) -> Answer {
         let rows: Vec<_> = rows.iter().map(|row| row_json(row, &unfinished)).collect();
         return Ok(Said { text: format!("{}\n", Value::from(rows)), well: known && found.failed.is_empty() });
     }
-    match args.id {
+    match &args.id {
+        Some(back @ Id::Back(_)) if !known => Err(no_such(back)),
         Some(id) if !known => Err(Failure::from(format!(
             "no durable commit of transaction {id} is known here. `systx list` shows what runs, `systx log` what has committed"
         ))),
@@ -52,6 +45,38 @@ pub fn log(args: &Log) -> Answer {
             Ok(Said { text, well: found.failed.is_empty() })
         }
     }
+}
+
+/// All that is known, the youngest first.
+fn rows(found: &Existing) -> Result<Vec<Row<'_>>> {
+    let mut rows: Vec<Row<'_>> = Vec::new();
+    for (mounted, domain) in &found.open {
+        let past = domain.history().map_err(at(&mounted.lower.point))?;
+        let images = domain.images().map_err(at(&mounted.lower.point))?;
+        let mut images: BTreeSet<_> = images.into_iter().collect();
+        let first = rows.len();
+        // Where a number is there twice, only the last one can have an image.
+        let row = |past: Past| Row { mounted, undoable: images.remove(&past.tx), past };
+        rows.extend(past.into_iter().rev().map(row));
+        rows[first..].reverse();
+    }
+    // Of several file systems the clock decides; on each their order is that of the commits.
+    rows.sort_by_key(|row| row.past.at);
+    rows.reverse();
+    Ok(rows)
+}
+
+/// Finds the transaction with so many lines before its own, of those on one file system or on all: its number, and where
+/// that is its number.
+pub fn back(found: &Existing, n: usize, point: Option<&Vec<u8>>) -> Result<(TxId, Vec<u8>)> {
+    let rows = rows(found)?;
+    let mut rows = rows.iter().filter(|row| point.is_none_or(|point| *point == row.mounted.lower.point));
+    let row = rows.nth(n).ok_or_else(|| no_such(&Id::Back(n)))?;
+    Ok((row.past.tx, row.mounted.lower.point.clone()))
+}
+
+fn no_such(back: &Id) -> Failure {
+    format!("no durable commit is {back}: fewer are known here. `systx log` shows them").into()
 }
 
 /// One commit on one file system.

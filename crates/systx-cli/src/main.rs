@@ -46,7 +46,7 @@ mod words;
 mod wrap;
 
 use crate::failure::{Cause, Failure};
-use args::{Cli, InstallHooks, Json, Verb, WatchAreas};
+use args::{Cli, InstallHooks, Json, OnEnd, Verb, WatchAreas};
 use status::Said;
 use std::io::Write;
 use std::os::unix::ffi::OsStrExt;
@@ -88,7 +88,7 @@ fn main() -> ExitCode {
         Verb::Status(args) => answer(status::status(&args)),
         Verb::Log(args) => answer(log::log(&args)),
         Verb::Undo(args) => ExitCode::from(undo::undo(&args)),
-        Verb::OnEnd(args) => ExitCode::from(on_end::on_end(&args)),
+        Verb::OnEnd(args) => on_end(&args),
         Verb::Recover(args) => answer(status::recover(&args)),
         Verb::Prune(args) => answer(status::prune(&args)),
         Verb::Doctor(args) if args.json => answer(Ok(doctor::json(&args.area))),
@@ -110,6 +110,16 @@ fn answer(answer: status::Answer) -> ExitCode {
             let _ = std::io::stdout().write_all(text.as_bytes());
             ExitCode::from(if well { 0 } else { 1 })
         }
+        Err(why) => {
+            eprintln!("systx: {why}.");
+            ExitCode::from(report::OURS)
+        }
+    }
+}
+
+fn on_end(args: &OnEnd) -> ExitCode {
+    match session::socket::number(&args.id, args.pid, &args.area) {
+        Ok(wanted) => ExitCode::from(on_end::on_end(args, wanted)),
         Err(why) => {
             eprintln!("systx: {why}.");
             ExitCode::from(report::OURS)

@@ -11,7 +11,7 @@
 //! that moment, learns `unknown` when the run has ended. A run without waiters pays one call for each file
 //! system.
 
-use crate::args::OnEnd;
+use crate::args::{Number, OnEnd};
 use crate::domains::{self, Mounted};
 use crate::failure::{at, failed, Failure, Result};
 use crate::ordinary;
@@ -24,7 +24,6 @@ use std::sync::Arc;
 use systx_engine::domain::Domain;
 use systx_engine::id::TxId;
 use systx_engine::outcome::CommitError;
-use systx_engine::upkeep::Listed;
 use systx_os::{process, Errno, FileType, Linux, Open, Os};
 
 /// The directory of the sockets in an area.
@@ -134,37 +133,34 @@ fn place(dir: &OwnedFd, name: &str) -> PathBuf {
     format!("/proc/self/fd/{}/{name}", dir.as_raw_fd()).into()
 }
 
-/// `systx on-end`; returns the exit code, if the command can't be run.
-pub fn on_end(args: &OnEnd) -> u8 {
-    let outcome = match ended(args) {
+/// `systx on-end` of a transaction; returns the exit code, if the command can't be run.
+pub fn on_end(args: &OnEnd, wanted: Number) -> u8 {
+    let id = wanted.id;
+    let outcome = match ended(args, wanted) {
         Ok(outcome) => outcome,
         Err(why) => {
             eprintln!("systx: {why}.");
             return OURS;
         }
     };
-    std::env::set_var("SYSTX_ID", args.id.to_string());
+    std::env::set_var("SYSTX_ID", id.to_string());
     std::env::set_var("SYSTX_OUTCOME", outcome.word());
     let error = process::exec(&args.command);
     let name = args.command.first().map_or_else(String::new, |word| shown(word.as_encoded_bytes()));
     match error {
         Errno::NOENT => {
-            eprintln!("systx: {name}: command not found. Transaction {} is {}.", args.id, outcome.word());
+            eprintln!("systx: {name}: command not found. Transaction {id} is {}.", outcome.word());
             NOT_FOUND
         }
         e => {
-            eprintln!(
-                "systx: {name}: can't be executed: {e}. Transaction {} is {}.",
-                args.id,
-                outcome.word()
-            );
+            eprintln!("systx: {name}: can't be executed: {e}. Transaction {id} is {}.", outcome.word());
             NOT_EXECUTABLE
         }
     }
 }
 
 /// Waits for the end.
-fn ended(args: &OnEnd) -> Result<Outcome> {
+fn ended(args: &OnEnd, wanted: Number) -> Result<Outcome> {
     if ordinary::is_ordinary() {
         // The processes in other user namespaces of the user can't be looked at from within one.
         return Err("`systx on-end` is for root's transactions only, so far; run it as root".into());
@@ -174,7 +170,7 @@ fn ended(args: &OnEnd) -> Result<Outcome> {
     }
     let os = Linux::new();
     let mut found = domains::existing(&os, &args.area)?;
-    let (at, pid) = one_of(args, &found.open)?;
+    let (at, pid) = one_of(wanted, &found.open)?;
     let (_, domain) = found.open.swap_remove(at);
     drop(found);
     let area = domain.area.dir.try_clone().map_err(failed(WAITING))?;
@@ -184,10 +180,10 @@ fn ended(args: &OnEnd) -> Result<Outcome> {
     let process = process.ok_or_else(|| {
         Failure::from(format!(
             "transaction {} has just ended, or its process {pid} is in another container: wait there",
-            args.id
+            wanted.id
         ))
     })?;
-    let bell = Bell::new(&os, &area, args.id)?;
+    let bell = Bell::new(&os, &area, wanted.id)?;
     // A process that only waits is no party of the domain.
     drop(domain);
     // Not by looking again whether its owner lives: while a helper does what is left, it seems to.
@@ -206,17 +202,13 @@ fn takes_part(os: &Linux, area: &OwnedFd, pid: u32) -> bool {
     maps.lines().any(|line| line.ends_with("/owners") && line.split_ascii_whitespace().nth(4) == Some(&ino))
 }
 
-fn is_it(args: &OnEnd, listed: &Listed) -> bool {
-    listed.tx.0 == args.id && args.pid.is_none_or(|pid| pid == listed.pid)
-}
-
 /// Which of the domains has it, and its process.
-fn one_of(args: &OnEnd, open: &[(Mounted, Arc<Domain<Linux>>)]) -> Result<(usize, u32)> {
-    let id = args.id;
+fn one_of(wanted: Number, open: &[(Mounted, Arc<Domain<Linux>>)]) -> Result<(usize, u32)> {
+    let id = wanted.id;
     let mut all = Vec::new();
     for (n, (mounted, domain)) in open.iter().enumerate() {
         let listed = domain.transactions().map_err(at(&mounted.lower.point))?;
-        all.extend(listed.into_iter().filter(|l| is_it(args, l)).map(|l| (n, mounted, l)));
+        all.extend(listed.into_iter().filter(|l| wanted.is(l.tx.0, l.pid)).map(|l| (n, mounted, l)));
     }
     let Some((n, _, first)) = all.first() else {
         let why = format!("transaction {id} does not run: it has ended, or never was");

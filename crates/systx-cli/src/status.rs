@@ -3,7 +3,7 @@
 //! Owns: their words. Guarantees: a file system without an area is not touched. Does not: decide what may be
 //! finished or removed (the engine does).
 
-use crate::args::{Area, Json, Prune, Recover, Status};
+use crate::args::{Area, Json, Number, Prune, Recover, Status};
 use crate::domains::{self, Mounted};
 use crate::failure::{at, bytes, failed, Failure, Result};
 use crate::report::conflict_copy_json;
@@ -77,11 +77,13 @@ pub fn list(args: &Json) -> Answer {
         let state = stands(open, l);
         let takes = open.filter(|open| is_of_first(open, mounted)).and_then(|open| open.look.lost);
         let takes = takes.map_or_else(String::new, |bytes| format!("  takes {}", session::room(bytes)));
-        out += &format!("{}  {state}  pid {}{takes}  {point}  {command}\n", l.tx, l.pid);
+        let name = open.map_or_else(String::new, named);
+        out += &format!("{}  {state}  pid {}{name}{takes}  {point}  {command}\n", l.tx, l.pid);
         out += &open.filter(|o| is_of_first(o, mounted)).map_or(String::new(), |o| session::inside(&o.look));
     }
-    for Found { look, point, .. } in unlisted {
-        out += &format!("{}  open  pid {}  {}  mounted read-only\n", look.id, look.pid, shown(point));
+    for one @ Found { look, point, .. } in unlisted {
+        let (name, point) = (named(one), shown(point));
+        out += &format!("{}  open  pid {}{name}  {point}  mounted read-only\n", look.id, look.pid);
     }
     for Found { look, point, .. } in open.iter().filter(|open| is_over(open)) {
         let point = shown(point);
@@ -94,11 +96,12 @@ pub fn list(args: &Json) -> Answer {
 /// `systx status`.
 pub fn status(args: &Status) -> Answer {
     let mut open = socket::all(&args.json.area)?;
-    let wanted = open.iter_mut().filter(|one| args.id == Some(one.look.id) && !is_over(one));
-    wanted.for_each(session::look_closely);
+    let wanted = args.id.as_ref().map(|id| socket::number(id, None, &args.json.area)).transpose()?;
+    let is_wanted = |one: &Found| wanted.is_some_and(|wanted| wanted.is(one.look.id, one.look.pid));
+    open.iter_mut().filter(|one| is_wanted(one) && !is_over(one)).for_each(session::look_closely);
     let mut found = domains::existing(&Linux::new(), &args.json.area)?;
     let mut page = Page::default();
-    for one in open.iter().filter(|one| is_over(one) && args.id == Some(one.look.id)) {
+    for one in open.iter().filter(|one| is_over(one) && is_wanted(one)) {
         let point = shown(&one.point);
         page.text += &format!("transaction {} on {point}: over, pid {}\n", one.look.id, one.look.pid);
         page.text += &session::described(one);
@@ -112,8 +115,8 @@ pub fn status(args: &Status) -> Answer {
                 continue;
             }
         };
-        match args.id {
-            Some(id) => there.describe_one(id, &open, &mut page),
+        match wanted {
+            Some(wanted) => there.describe_one(wanted, &open, &mut page),
             None => there.describe_all(&mut page),
         }
     }
@@ -122,8 +125,8 @@ pub fn status(args: &Status) -> Answer {
     if args.json.json {
         return Ok(Said { text: format!("{}\n", Value::from(page.values)), well: known });
     }
-    match args.id {
-        Some(id) if !known => {
+    match wanted {
+        Some(Number { id, .. }) if !known => {
             let why = format!("transaction {id} neither runs nor is in flight: it has ended or never was");
             Err(Failure::from(why).hint("`systx list` shows those that run, `systx log` what has committed"))
         }
@@ -147,16 +150,17 @@ impl<'a> There<'a> {
     }
 
     /// Adds one transaction, and what was reported of it.
-    fn describe_one(&self, id: u64, open: &[Found], page: &mut Page) {
-        let point = self.mounted.point();
-        for l in self.listed.iter().filter(|l| l.tx.0 == id) {
+    fn describe_one(&self, wanted: Number, open: &[Found], page: &mut Page) {
+        let (point, id) = (self.mounted.point(), wanted.id);
+        for l in self.listed.iter().filter(|l| wanted.is(l.tx.0, l.pid)) {
             let (kept, command) = (kept_open(open, l), shown(&l.command));
             let state = stands(kept, l);
             page.text += &format!("transaction {id} on {point}: {state}, pid {}, {command}\n", l.pid);
             page.text += &kept.map_or(String::new(), |open| session::described(open));
             page.values.push(row_json(self.mounted, l, open));
         }
-        let of_it = |report: &&Report| report.tx.0 == id;
+        // Of an open one nothing was reported yet, so what has its number is another one.
+        let of_it = |report: &&Report| report.tx.0 == id && wanted.pid.is_none();
         let reports: Vec<_> = self.reports.iter().filter(of_it).cloned().collect();
         if !reports.is_empty() {
             let mut value = json!({ "id": id, "displaced": reports_json(&reports) });
@@ -593,6 +597,11 @@ fn stands(open: Option<&Found>, l: &Listed) -> &'static str {
 /// The session daemon of a transaction, if it is open.
 fn kept_open<'a>(open: &'a [Found], l: &Listed) -> Option<&'a Found> {
     open.iter().find(|open| open.look.pid == l.pid && l.state.is_none() && l.alive)
+}
+
+/// The name that its user has given to one, in a line that lists it.
+fn named(open: &Found) -> String {
+    open.look.name.as_ref().map_or_else(String::new, |name| format!("  named {name}"))
 }
 
 /// Returns true if the transaction is listed under this file system, and not under another one of its own.

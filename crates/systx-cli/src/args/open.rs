@@ -1,5 +1,6 @@
 //! The grammar of the verbs for transactions that stay open.
 
+use super::id::{self, Id};
 use super::{Area, Network, Promise, Timeout, Undoable};
 use clap::Args;
 use std::ffi::OsString;
@@ -15,6 +16,10 @@ pub struct Begin {
     #[command(flatten)]
     #[allow(missing_docs)]
     pub promise: Promise,
+    /// Give it a name, which stands for its number wherever one is asked for: of letters, digits, dots, _ and -. No other
+    /// open one of the user has it
+    #[arg(long, value_name = "NAME", value_parser = id::name)]
+    pub name: Option<String>,
     /// Abort it when it is still open after this time: 90, 1.5m, 2h, 1d
     #[arg(long, value_name = "TIME", value_parser = Timeout::parse)]
     pub timeout: Option<Timeout>,
@@ -47,13 +52,17 @@ Example:
   id=$(systx begin --only /etc)
   systx exec $id -- sed -i s/old/new/ /etc/hosts
   systx diff $id -p
-  systx commit $id";
+  systx commit $id
+
+  systx begin --name upgrade && systx exec upgrade -- apt-get upgrade -y && systx commit upgrade";
 
 /// An open transaction.
 #[derive(Clone, Debug, Args)]
 pub struct Session {
-    /// Number of the transaction, as `systx begin` and `systx list` show it
-    pub id: u64,
+    /// The transaction: its number, as `systx begin` and `systx list` show it; its name; or @ (or `last`) for the newest
+    /// open one, @1 for the one before it. It may be left out where exactly one is open
+    #[arg(value_parser = Id::of_open)]
+    pub id: Option<Id>,
     /// The process that keeps it, where several file systems have one of that number
     #[arg(long, value_name = "PID")]
     pub pid: Option<u32>,
@@ -87,7 +96,8 @@ Exit status:
 
 Examples:
   systx exec 12 -- make install
-  systx exec 12";
+  systx exec -- make install          in the only one that is open
+  systx exec @                        a shell, in the newest";
 
 /// `systx diff`.
 #[derive(Clone, Debug, Args)]

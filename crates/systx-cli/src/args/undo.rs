@@ -1,6 +1,6 @@
 //! The grammar of `systx undo`, and of keeping what it needs.
 
-use super::{Area, Changes, DurabilityArg};
+use super::{Area, Changes, DurabilityArg, Id};
 use crate::words::Voice;
 use clap::Args;
 use std::path::PathBuf;
@@ -19,8 +19,9 @@ pub struct Undoable {
 #[derive(Clone, Debug, Args)]
 #[command(after_help = UNDO_HELP)]
 pub struct Undo {
-    /// Number of a committed transaction, as `systx log` shows it
-    pub id: u64,
+    /// Number of a committed transaction, as `systx log` shows it; or @ (or `last`) for its first line, @1 for the next
+    #[arg(value_parser = Id::of_committed)]
+    pub id: Id,
     /// A directory of the file system, where several have an undoable transaction of that number
     #[arg(long, value_name = "DIR")]
     pub mount: Option<PathBuf>,

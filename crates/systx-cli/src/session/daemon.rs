@@ -56,6 +56,8 @@ pub struct Terms<'a> {
     pub owned: bool,
     /// A transaction that can't commit stays, to be looked at.
     pub keeps: bool,
+    /// Given by its user.
+    pub name: Option<&'a str>,
 }
 
 /// Begins one; a line to its session daemon, and how it stands.
@@ -75,7 +77,8 @@ fn keep(terms: &Terms<'_>, line: UnixStream) -> u8 {
     logging::enter(Role::Daemon);
     let line = Line::new(line, REQUEST_BYTES_MAX);
     let recorded = terms.promise.durability == DurabilityArg::Durable;
-    let kind = Kind { owned: terms.owned, recorded, keeps: terms.keeps };
+    let kind =
+        Kind { owned: terms.owned, recorded, keeps: terms.keeps, name: terms.name.map(str::to_string) };
     let mut server = Server::new(line, kind);
     match kept(terms, &mut server) {
         Ok(()) => 0,

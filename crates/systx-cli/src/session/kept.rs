@@ -71,6 +71,7 @@ pub fn run(args: &Run, keep: Keep, status: Option<OwnedFd>) -> u8 {
         // A shell is a person's: it stays open when the terminal goes.
         owned: !keep.asks,
         keeps: keep.asks || args.on_conflict == OnConflict::Keep,
+        name: None,
     };
     let (mut line, look) = match daemon::begin(terms) {
         Ok(begun) => begun,

@@ -73,13 +73,19 @@ pub fn begin(args: &Begin) -> u8 {
             // Until its number is printed.
             owned: true,
             keeps: true,
+            name: args.name.as_deref(),
         }) });
     let (mut line, look) = match begun {
         Ok(begun) => begun,
         Err(why) => return complain(&why),
     };
+    if let Err(why) = socket::name_is_free(&args.area, &look) {
+        // Whatever comes of it: it goes with this process.
+        let _ = finish(&mut line, look.id, Wanted::Abort, None);
+        return complain(&why);
+    }
     let text = if args.json {
-        format!("{}\n", serde_json::json!({ "id": look.id, "pid": look.pid }))
+        format!("{}\n", serde_json::json!({ "id": look.id, "pid": look.pid, "name": look.name }))
     } else {
         format!("{}\n", look.id)
     };
@@ -377,7 +383,8 @@ pub fn look_closely(found: &mut socket::Found) {
 /// Describes an open transaction, for people.
 pub fn described(found: &socket::Found) -> String {
     let look = &found.look;
-    let mut out = format!("  open for {}, by user {}\n", ago(look.since), look.uid);
+    let name = look.name.as_ref().map_or_else(String::new, |name| format!(", named {name}"));
+    let mut out = format!("  open for {}, by user {}{name}\n", ago(look.since), look.uid);
     if let Some(why) = &look.doomed {
         out += &format!("  can't be committed: {why}\n");
     }
@@ -414,6 +421,7 @@ pub fn described_json(found: &socket::Found) -> serde_json::Value {
         value
     };
     let mut value = serde_json::json!({
+        "name": look.name,
         "uid": look.uid,
         "since": look.since,
         "doomed": look.doomed,

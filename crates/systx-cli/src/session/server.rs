@@ -141,6 +141,8 @@ pub struct Kind {
     pub recorded: bool,
     /// It stays if it can't be committed.
     pub keeps: bool,
+    /// Given by its user.
+    pub name: Option<String>,
 }
 
 /// The session daemon's clients.
@@ -149,6 +151,8 @@ pub struct Server {
     clients: Vec<Client>,
     id: u64,
     since: i64,
+    began_ns: u64,
+    name: Option<String>,
     recorded: bool,
     numbers: Vec<(Vec<u8>, u64)>,
     /// The directories to which it is confined; none: it is the whole tree.
@@ -161,7 +165,7 @@ pub struct Server {
 
 impl Server {
     /// Makes one with the client that began the transaction.
-    pub fn new(line: Line, Kind { owned, recorded, keeps }: Kind) -> Server {
+    pub fn new(line: Line, Kind { owned, recorded, keeps, name }: Kind) -> Server {
         let first = Client {
             line,
             pid: std::os::unix::process::parent_id(),
@@ -174,6 +178,8 @@ impl Server {
             clients: vec![first],
             id: 0,
             since: now(),
+            began_ns: Linux::new().monotonic_ns(),
+            name,
             recorded,
             numbers: Vec::new(),
             named: Vec::new(),
@@ -208,6 +214,8 @@ impl Server {
             pid: std::process::id(),
             uid: Linux::new().uid(),
             since: self.since,
+            began_ns: self.began_ns,
+            name: self.name.clone(),
             recorded: self.recorded,
             numbers: self.numbers.clone(),
             doomed: self.doomed.as_ref().map(|end| end.told.sentence.clone()),

@@ -6,7 +6,7 @@
 //! whichever client finds it. Does not: open domains to look for one; the kernel's mount table is enough.
 
 use super::wire::{Answer, Checked, Line, Look, Message, Request, ANSWER_BYTES_MAX, VERSION};
-use crate::args::{Area, Session};
+use crate::args::{Area, Id, Number, Session};
 use crate::domains;
 use crate::failure::{Failure, Result};
 use crate::ordinary;
@@ -205,46 +205,118 @@ pub fn find(wanted: &Session) -> Result<Found> {
     if domains::inside_a_transaction(&domains::table()?) {
         return Err("inside of a transaction others can't be seen; do it outside of it".into());
     }
-    let (id, mut others) = (wanted.id, Vec::new());
-    let mut found = Vec::new();
-    for one in all(&wanted.area)? {
-        if one.look.id == id && wanted.pid.is_none_or(|pid| pid == one.look.pid) {
-            found.push(one)
-        } else {
-            others.push(one)
+    let is_meant = |one: &Found| {
+        let is_it = match &wanted.id {
+            Some(Id::Number(id)) => one.look.id == *id,
+            Some(Id::Name(name)) => one.look.name.as_ref() == Some(name),
+            Some(Id::Back(_) | Id::Only) | None => true,
+        };
+        is_it && wanted.pid.is_none_or(|pid| pid == one.look.pid)
+    };
+    let (mut meant, others): (Vec<_>, Vec<_>) = all(&wanted.area)?.into_iter().partition(is_meant);
+    let place = match wanted.id {
+        Some(Id::Back(back)) => {
+            // Also those that are lost or over count: an older one must not be ended in their place.
+            meant.sort_by_key(|one| std::cmp::Reverse(age(&one.look)));
+            back
         }
-    }
-    match found.pop() {
-        Some(one) if found.is_empty() => Ok(one),
-        Some(one) => {
-            found.push(one);
-            let places: Vec<_> =
-                found.iter().map(|f| format!("pid {} on {}", f.look.pid, shown(&f.point))).collect();
-            let why = format!(
-                "each file system counts for itself, and several have an open transaction {id}: {}",
-                places.join(", ")
-            );
-            Err(Failure::from(why).hint("say which with --pid"))
-        }
-        None => Err(unknown(wanted, &others)),
+        _ if meant.len() > 1 => return Err(ambiguous(wanted.id.as_ref(), &meant)),
+        _ => 0,
+    };
+    if place < meant.len() {
+        Ok(meant.swap_remove(place))
+    } else {
+        Err(unknown(wanted, meant.iter().chain(&others)))
     }
 }
 
+/// Returns the number of the transaction that is meant, which may run without being open, if a number is what was given.
+pub fn number(id: &Id, pid: Option<u32>, area: &Area) -> Result<Number> {
+    if let Id::Number(id) = id {
+        return Ok(Number { id: *id, pid });
+    }
+    let found = find(&Session { id: Some(id.clone()), pid, area: area.clone() })?;
+    Ok(Number { id: found.look.id, pid: Some(found.look.pid) })
+}
+
+/// When it began, by a clock that all have; the rest tells apart those of an older version.
+fn age(look: &Look) -> (u64, i64, u64) {
+    (look.began_ns, look.since, look.id)
+}
+
+/// Says that no other open transaction of this user has the name of `ours`, which can be found itself by now: so of two
+/// that begin at once one finds the other.
+pub fn name_is_free(area: &Area, ours: &Look) -> Result<()> {
+    let Some(name) = &ours.name else { return Ok(()) };
+    let order = |look: &Look| (age(look), look.pid);
+    let has_it = |one: &&Found| one.look.name.as_ref() == Some(name) && order(&one.look) < order(ours);
+    match all(area)?.iter().find(has_it) {
+        Some(other) => {
+            let why = format!("nothing is begun: transaction {} has the name {name} already", other.look.id);
+            Err(Failure::from(why).hint("end that one, or take another name"))
+        }
+        None => Ok(()),
+    }
+}
+
+/// Why it is not known which of several is meant.
+fn ambiguous(id: Option<&Id>, meant: &[Found]) -> Failure {
+    let places: Vec<_> =
+        meant.iter().map(|one| format!("pid {} on {}", one.look.pid, shown(&one.point))).collect();
+    let places = places.join(", ");
+    let (why, hint) = match id {
+        Some(Id::Number(id)) => (
+            format!(
+                "each file system counts for itself, and several have an open transaction {id}: {places}"
+            ),
+            "say which with --pid",
+        ),
+        Some(Id::Name(name)) => {
+            (format!("several open transactions are called {name}: {places}"), "say which with --pid")
+        }
+        _ => (format!("several transactions are open: {}", listed(meant)), "say which; @ is the newest"),
+    };
+    Failure::from(why).hint(hint)
+}
+
+/// Their numbers and names.
+fn listed<'a>(open: impl IntoIterator<Item = &'a Found>) -> String {
+    let one = |one: &Found| match &one.look.name {
+        Some(name) => format!("{} ({name})", one.look.id),
+        None => one.look.id.to_string(),
+    };
+    open.into_iter().map(one).collect::<Vec<_>>().join(", ")
+}
+
+const NONE_OPEN: &str = "no transaction is open";
+
 /// Why there is no such transaction, and which there are.
-fn unknown(wanted: &Session, others: &[Found]) -> Failure {
-    let id = wanted.id;
-    let why = match super::elsewhere(id, &wanted.area) {
-        Some(why) => why,
-        None => match domains::failing().unwrap_or_default().as_slice() {
-            [] => format!("transaction {id} is not open: it has ended, or never was"),
-            [failing, ..] => format!("transaction {id} is not to be found, unless it is there: {failing}"),
+fn unknown<'a>(wanted: &Session, open: impl Iterator<Item = &'a Found>) -> Failure {
+    let mut open: Vec<_> = open.collect();
+    open.sort_by_key(|one| (one.look.id, one.look.pid));
+    let failing = || domains::failing().unwrap_or_default().into_iter().next();
+    let elsewhere = match wanted.id {
+        Some(Id::Number(id)) => super::elsewhere(id, &wanted.area),
+        _ => None,
+    };
+    let why = match (&wanted.id, elsewhere) {
+        (_, Some(why)) => why,
+        (Some(Id::Number(id)), None) => match failing() {
+            None => format!("transaction {id} is not open: it has ended, or never was"),
+            Some(failing) => format!("transaction {id} is not to be found, unless it is there: {failing}"),
+        },
+        (Some(Id::Name(name)), None) => format!("no open transaction is called {name}"),
+        (Some(back @ Id::Back(1..)), None) => format!("no transaction is {back}: fewer are open"),
+        (Some(Id::Back(_) | Id::Only) | None, None) => match wanted.pid {
+            Some(pid) => format!("no open transaction is kept by process {pid}"),
+            None => NONE_OPEN.into(),
         },
     };
-    let open: Vec<_> = others.iter().map(|other| other.look.id.to_string()).collect();
     let open = match open.len() {
+        0 if why == NONE_OPEN => "`systx begin` begins one".to_string(),
         0 => "none is open; `systx begin` begins one".to_string(),
-        1 => format!("open is {}", open.join("")),
-        _ => format!("open are {}", open.join(", ")),
+        1 => format!("open is {}", listed(open)),
+        _ => format!("open are {}", listed(open)),
     };
     let whose = if ordinary::is_ordinary() {
         ". Those of other users are theirs alone: for root's use sudo"

@@ -167,6 +167,12 @@ pub struct Look {
     pub uid: u32,
     /// Seconds since 1970.
     pub since: i64,
+    /// On the monotonic clock, in nanoseconds; of an older version 0.
+    #[serde(default)]
+    pub began_ns: u64,
+    /// Given by its user.
+    #[serde(default)]
+    pub name: Option<String>,
     /// True if its commit leaves a record in the log.
     pub recorded: bool,
     /// Where each file system is mounted, and its number there.

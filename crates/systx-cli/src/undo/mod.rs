@@ -7,12 +7,13 @@
 
 mod later;
 
-use crate::args::{self, IsolationArg, Promise};
+use crate::args::{self, Id, IsolationArg, Promise};
 use crate::cover::{self, Promised};
 use crate::diff;
 use crate::domains::{self, Existing, Mounted};
 use crate::failure::{at, bytes, failed, in_words, verb_failed, Failure, Result};
 use crate::life::{self, IfItFails};
+use crate::log;
 use crate::on_end::Notices;
 use crate::progress::Progress;
 use crate::report::{say, Ending, Ours, Told};
@@ -65,6 +66,8 @@ fn undone(args: &args::Undo, notices: &mut Notices) -> Result<Ending> {
 
 /// The file systems that a transaction has changed.
 struct Parts {
+    /// The number by which the transaction is meant.
+    id: TxId,
     mounts: Vec<Mounted>,
     /// Of each the key and its number there, as each of its images has to have them.
     keys: Vec<([u8; 16], TxId)>,
@@ -74,8 +77,17 @@ struct Parts {
 fn parts(args: &args::Undo) -> Result<Parts> {
     let found = domains::existing(&Linux::new(), &args.area)?;
     found.complain();
-    let (id, mut images) = (TxId(args.id), Vec::new());
-    let wanted = args.mount.as_deref().map(|dir| mount_of(dir, &found)).transpose()?;
+    let mut wanted = args.mount.as_deref().map(|dir| mount_of(dir, &found)).transpose()?;
+    let id = match args.id {
+        Id::Number(id) => TxId(id),
+        Id::Back(n) => {
+            let (id, point) = log::back(&found, n, wanted.as_ref())?;
+            wanted = Some(point);
+            id
+        }
+        _ => return Err("a committed transaction has no name".into()),
+    };
+    let mut images = Vec::new();
     for (mounted, domain) in &found.open {
         if wanted.as_ref().is_some_and(|wanted| *wanted != mounted.lower.point) {
             continue;
@@ -100,8 +112,7 @@ fn parts(args: &args::Undo) -> Result<Parts> {
     for (key, _) in &keys {
         let Some(n) = open.iter().position(|(_, domain)| domain.image_key() == *key) else {
             return Err(format!(
-                "transaction {} has changed another file system, too, which is not mounted or not open here: mount it first",
-                args.id
+                "transaction {id} has changed another file system, too, which is not mounted or not open here: mount it first"
             )
             .into());
         };
@@ -111,7 +122,7 @@ fn parts(args: &args::Undo) -> Result<Parts> {
         }
         mounts.push(mounted);
     }
-    Ok(Parts { mounts, keys })
+    Ok(Parts { id, mounts, keys })
 }
 
 /// The file system that a directory is on, of those that have an area.
@@ -151,7 +162,7 @@ fn unknown(id: TxId, found: &Existing) -> Failure {
 fn taken_back(
     args: &args::Undo,
     helper: &Helper,
-    Parts { mounts, keys }: &Parts,
+    Parts { id, mounts, keys }: &Parts,
     notices: &mut Notices,
     promised: &mut Promised,
 ) -> Result<Ending> {
@@ -177,13 +188,13 @@ fn taken_back(
         images.push(open);
     }
     let command = images.first().map_or_else(String::new, |open| {
-        let known_by = open.image.parts.first().map_or(args.id, |(_, id)| id.0);
+        let known_by = open.image.parts.first().map_or(id.0, |(_, id)| id.0);
         format!("{}{known_by}: {}", later::UNDO_OF, String::from_utf8_lossy(&open.image.command))
     });
     let promise = Promise { durability: args.durability, isolation: IsolationArg::Serializable };
     let options = Options { command, ..life::options(promise, &[]) };
     let mut tx = life::begin(&domains, options, notices)?;
-    let ready = put_back(&mut tx, args.id, &domains, &images)
+    let ready = put_back(&mut tx, id.0, &domains, &images)
         .and_then(|put| diff::before_commit(&args.changes, args.voice(), &mut tx, 0).map(|_| put));
     // A process that is killed before has undone nothing, and its helper process cleans up.
     let _held = Signals::hold().map_err(failed("holding signals"))?;

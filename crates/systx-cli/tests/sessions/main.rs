@@ -9,6 +9,7 @@ mod at_once;
 mod check;
 mod dialogue;
 mod ends;
+mod ids;
 mod keeping;
 mod lost;
 mod open;
@@ -25,6 +26,7 @@ fn main() {
     let cases: Vec<_> = [
         open::ALL,
         check::ALL,
+        ids::ALL,
         part::ALL,
         ends::ALL,
         at_once::ALL,
