@@ -256,7 +256,7 @@ pub struct Shell {
 
 const SHELL_HELP: &str = "\
 The shell is that of SHELL, or /bin/sh; its prompt begins with the number of the transaction. Nobody else sees what it
-does. When it ends, systx asks whether to commit, whatever its last command's status was; without a terminal, status 0
+does. When it ends, systx says how many conflicts a commit would meet now, and asks whether to commit, whatever its last command's status was; without a terminal, status 0
 commits. If the terminal goes, the transaction stays open; after a conflict, or a full disk at the commit, it stays as lost: `systx list`. Exit status: as of `systx run`; 1 when the answer was no.";
 
 const RUN_HELP: &str = "\

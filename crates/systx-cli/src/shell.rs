@@ -74,7 +74,8 @@ pub fn prompt(id: u64) -> [(&'static str, OsString); 2] {
 /// Ask this often again after an end of input: a terminal that is gone gives nothing else.
 const ENDS_MAX: u32 = 3;
 
-/// Asks at the terminal whether to commit so many changes, and says first what would keep a commit from succeeding. An interrupt and an end of input are no answer;
+/// Asks at the terminal whether to commit so many changes, behind a warning of what would keep the commit from
+/// succeeding. An interrupt and an end of input are no answer;
 /// where no answer can come any more the transaction stays open, since nothing has allowed to discard its
 /// changes.
 pub fn ask(changes: usize, warning: Option<&str>, signals: &Signals) -> Choice {

@@ -156,7 +156,7 @@ impl<'a> There<'a> {
             let (kept, command) = (kept_open(open, l), shown(&l.command));
             let state = stands(kept, l);
             page.text += &format!("transaction {id} on {point}: {state}, pid {}, {command}\n", l.pid);
-            page.text += &kept.map_or(String::new(), |open| session::described(open));
+            page.text += &kept.map_or(String::new(), session::described);
             page.values.push(row_json(self.mounted, l, open));
         }
         // Of an open one nothing was reported yet, so what has its number is another one.

@@ -108,7 +108,7 @@ impl core::fmt::Display for Conflict {
     }
 }
 
-/// What would keep a transaction from committing, if it tried now.
+/// The conflicts that would keep a transaction from committing now.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Conflicts {
     /// By path.

@@ -56,7 +56,7 @@ impl Id {
 pub struct Number {
     /// The number.
     pub id: u64,
-    /// Its process, where several file systems may have one of that number.
+    /// Process that runs or keeps it, where several file systems may have one of that number.
     pub pid: Option<u32>,
 }
 

@@ -150,6 +150,7 @@ transaction the reason is told, too. Commands inside wait meanwhile, and go on.
 Exit status:
   0    nothing conflicts now
   75   there are conflicts, or the transaction is lost by one
+  124  the time of the transaction was over
   125  there is no such open transaction, or it is lost for another reason: see the message
 
 Example:

@@ -4,7 +4,7 @@
 //! open or lost ([`Transaction::conflicts`]). Does not: promise that a commit right behind it succeeds, or fails.
 
 use super::socket::{self, Found};
-use super::wire::{Answer, Checked, Clash, Line, Request, Verdict};
+use super::wire::{Answer, Checked, Clash, Line, Request, Verdict, VERSION};
 use super::{ask, complain, over, UNEXPECTED};
 use crate::args::Check;
 use crate::failure::Result;
@@ -19,7 +19,7 @@ use systx_os::Linux;
 /// At most so many conflicts are listed; the rest is counted.
 pub const LISTED_MAX: usize = 1000;
 
-/// What the session daemon did when it failed.
+/// The session daemon's work, for a message about an error in it.
 pub const CHECKING: &str = "comparing what it has read";
 
 /// Compares a transaction with what is there now; in the session daemon.
@@ -40,8 +40,18 @@ pub enum Asked {
     Over(Verdict),
 }
 
-/// Asks for the conflicts: to list at most so many.
-pub fn checked(line: &mut Line, most: usize) -> Result<Asked> {
+/// Asks an open transaction for its conflicts: to list at most so many.
+pub fn checked(found: &mut Found, most: usize) -> Result<Asked> {
+    // An older one would not understand the question, and hang up.
+    if found.look.version == VERSION {
+        ask_for(&mut found.line, most)
+    } else {
+        Err(UNEXPECTED.into())
+    }
+}
+
+/// Asks a session daemon of this version.
+pub fn ask_for(line: &mut Line, most: usize) -> Result<Asked> {
     match ask(line, Request::Check { most }, &[])? {
         Answer::Checked(checked) => Ok(Asked::Checked(checked)),
         Answer::Ended(end) => Ok(Asked::Over(end)),
@@ -63,7 +73,7 @@ pub fn warning(id: u64, checked: &Checked) -> Option<String> {
 /// `systx check`; returns the exit code.
 pub fn check(args: &Check) -> u8 {
     let asked = socket::find(&args.session).and_then(|mut found| {
-        let checked = checked(&mut found.line, LISTED_MAX)?;
+        let checked = checked(&mut found, LISTED_MAX)?;
         Ok((found, checked))
     });
     let (found, checked) = match asked {

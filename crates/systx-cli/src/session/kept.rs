@@ -147,7 +147,7 @@ fn asked(args: &Run, ended: Ended, line: &mut Line, ours: &Ours) -> Result<Told>
             // Nothing to ask for.
             0 => Choice::Commit,
             _ => {
-                let conflicts = match check::checked(line, 0)? {
+                let conflicts = match check::ask_for(line, 0)? {
                     Asked::Checked(checked) => check::warning(id, &checked),
                     Asked::Over(end) => return Ok(end.of_another()),
                 };

@@ -185,7 +185,7 @@ pub fn diff(args: &Diff) -> u8 {
     let id = found.look.id;
     // A lost one says by itself what keeps it from committing. The changes are told whatever comes of this question.
     if !args.json && found.look.lost.is_none() {
-        if let Ok(Asked::Checked(checked)) = check::checked(&mut found.line, 0) {
+        if let Ok(Asked::Checked(checked)) = check::checked(&mut found, 0) {
             check::warning(id, &checked).iter().for_each(|why| eprintln!("systx: transaction {id} {why}."));
         }
     }
@@ -375,7 +375,7 @@ fn now() -> i64 {
 /// Asks an open transaction for its conflicts, so that its description has them. It may have no answer, as one that is
 /// another version's.
 pub fn look_closely(found: &mut socket::Found) {
-    if let Ok(Asked::Checked(checked)) = check::checked(&mut found.line, check::LISTED_MAX) {
+    if let Ok(Asked::Checked(checked)) = check::checked(found, check::LISTED_MAX) {
         found.checked = Some(checked);
     }
 }

@@ -178,7 +178,7 @@ impl Server {
             clients: vec![first],
             id: 0,
             since: now(),
-            began_ns: Linux::new().monotonic_ns(),
+            began_ns: 0,
             name,
             recorded,
             numbers: Vec::new(),
@@ -199,6 +199,8 @@ impl Server {
     /// Opens the transaction to clients, and informs the one that began it.
     pub fn open(&mut self, socket: Socket, numbers: Vec<(Vec<u8>, u64)>, named: &[Vec<u8>]) {
         self.socket = Some(socket);
+        // Only now: of two with one name the later one has to find the other.
+        self.began_ns = Linux::new().monotonic_ns();
         self.named = named.to_vec();
         self.id = numbers.first().map_or(0, |(_, id)| *id);
         self.numbers = numbers;
@@ -215,6 +217,7 @@ impl Server {
             uid: Linux::new().uid(),
             since: self.since,
             began_ns: self.began_ns,
+            version: VERSION,
             name: self.name.clone(),
             recorded: self.recorded,
             numbers: self.numbers.clone(),
@@ -496,7 +499,7 @@ enum Unheard {
     Ends(End),
 }
 
-/// What was done when a question about changes failed.
+/// The work for a question about changes, for a message about an error in it.
 const TELLING: &str = "telling what would change";
 
 /// Asks the transaction something, while the commands inside wait.

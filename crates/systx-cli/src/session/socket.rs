@@ -137,14 +137,19 @@ pub struct Found {
     pub look: Look,
     /// Where its first file system is mounted.
     pub point: Vec<u8>,
-    /// What it conflicts with, once that was asked for.
+    /// The conflicts, once they were asked for.
     pub checked: Option<Checked>,
 }
 
 /// All open transactions of this user that answer.
 pub fn all(area: &Area) -> Result<Vec<Found>> {
+    Ok(asked(area)?.0)
+}
+
+/// All open transactions of this user that answer, and how many have ended instead.
+fn asked(area: &Area) -> Result<(Vec<Found>, usize)> {
     let os = Linux::new();
-    let mut found = Vec::new();
+    let (mut found, mut ended) = (Vec::new(), 0);
     for (point, area) in areas(&os, area)? {
         let Ok(dir) = os.open(&area, OPEN, Open::Directory) else { continue };
         for entry in os.read_dir(&dir).unwrap_or_default() {
@@ -153,14 +158,15 @@ pub fn all(area: &Area) -> Result<Vec<Found>> {
             else {
                 continue;
             };
-            if let Some((line, look)) = ask(&os, stream) {
-                found.push(Found { line, look, point: point.clone(), checked: None });
+            match ask(&os, stream) {
+                Some((line, look)) => found.push(Found { line, look, point: point.clone(), checked: None }),
+                None => ended += 1,
             }
         }
     }
     found.sort_by_key(|found| (found.look.id, found.look.pid));
     found.dedup_by_key(|found| (found.look.id, found.look.pid));
-    Ok(found)
+    Ok((found, ended))
 }
 
 fn ask(os: &Linux, stream: UnixStream) -> Option<(Line, Look)> {
@@ -213,7 +219,13 @@ pub fn find(wanted: &Session) -> Result<Found> {
         };
         is_it && wanted.pid.is_none_or(|pid| pid == one.look.pid)
     };
-    let (mut meant, others): (Vec<_>, Vec<_>) = all(&wanted.area)?.into_iter().partition(is_meant);
+    let (all, ended) = asked(&wanted.area)?;
+    if ended > 0 && matches!(wanted.id, Some(Id::Back(_) | Id::Only) | None) {
+        // The user may have meant that one.
+        return Err(Failure::from("a transaction has ended while the one that is meant was looked for")
+            .hint("`systx list` shows those that are open; say which"));
+    }
+    let (mut meant, others): (Vec<_>, Vec<_>) = all.into_iter().partition(is_meant);
     let place = match wanted.id {
         Some(Id::Back(back)) => {
             // Also those that are lost or over count: an older one must not be ended in their place.

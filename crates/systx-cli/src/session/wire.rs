@@ -58,7 +58,7 @@ pub enum Request {
         /// Only of this.
         part: Option<Named>,
     },
-    /// Its conflicts with what is there now; nothing comes of the question.
+    /// The conflicts with what is there now; the transaction stays as it is.
     Check {
         /// At most so many are listed.
         most: usize,
@@ -129,7 +129,7 @@ impl Verdict {
     }
 }
 
-/// What a transaction conflicts with now.
+/// The present conflicts of a transaction.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Checked {
     /// By path.
@@ -167,9 +167,12 @@ pub struct Look {
     pub uid: u32,
     /// Seconds since 1970.
     pub since: i64,
-    /// On the monotonic clock, in nanoseconds; of an older version 0.
+    /// When others could find it, on the monotonic clock, in nanoseconds; of an older version 0.
     #[serde(default)]
     pub began_ns: u64,
+    /// Of the session daemon's messages; of one that does not say 0.
+    #[serde(default)]
+    pub version: u32,
     /// Given by its user.
     #[serde(default)]
     pub name: Option<String>,

@@ -1,6 +1,7 @@
 //! A look at the conflicts before the commit: it tells all of them, and nothing comes of it.
 
 use super::alone::{place::*, Case};
+use super::impostor::Impostor;
 use super::{all, begin, nobody_is_kept, systx, Session};
 use serde_json::Value;
 use std::os::unix::fs::PermissionsExt;
@@ -10,6 +11,7 @@ pub const ALL: &[(&str, Case)] = &[
     ("check_of_one_at_work_lets_its_commands_go_on", one_at_work),
     ("check_of_a_lost_one_tells_why_it_is_lost_and_what_differs_now", a_lost_one),
     ("check_lists_a_thousand_conflicts_and_counts_the_rest", many_conflicts),
+    ("check_of_one_that_another_version_keeps_says_so", one_of_another_version),
     ("check_of_one_that_is_over_tells_how_it_ended", one_that_is_over),
 ];
 
@@ -17,7 +19,7 @@ fn chmod(p: &Place, name: &str, mode: u32) {
     std::fs::set_permissions(p.served.join(name), PermissionsExt::from_mode(mode)).unwrap();
 }
 
-/// What `check --json` prints, and its status.
+/// The status of `check --json`, and its value.
 fn checked(open: &Session<'_>) -> (i32, Value) {
     let (code, told, said) = all(&open.verb("check", &["--json"]));
     assert_eq!(said, "");
@@ -157,6 +159,24 @@ fn one_that_is_over(p: &Place) {
         assert!(said.contains("the transaction was still open after 0.2 s"), "{said}");
     }
     // It waits for one that wants to end it, not for one that looks.
+    assert_eq!(open.verb("abort", &[]).status.code(), Some(0));
+    open.daemon.gone();
+    nobody_is_kept(p);
+}
+
+/// A session daemon of before `check`: it does not know that question, nor has it to say as much about itself.
+fn one_of_another_version(p: &Place) {
+    let open = begin(p, &[]);
+    let old = Impostor::new(
+        p,
+        r#"{"Look":{"id":4711,"pid":1,"uid":0,"since":1,"recorded":true,"numbers":[],"doomed":null,"lost":null,"inside":[]}}"#,
+    );
+    let (code, told, said) = all(&systx(p, "check", &["4711"]).output().unwrap());
+    assert_eq!((code, told.as_str()), (125, ""));
+    assert!(said.contains("is another version of systx: use that one"), "{said}");
+    // Whenever it began, it is older than one of this version.
+    assert_eq!(all(&systx(p, "check", &["@"]).output().unwrap()).0, 0);
+    old.end();
     assert_eq!(open.verb("abort", &[]).status.code(), Some(0));
     open.daemon.gone();
     nobody_is_kept(p);

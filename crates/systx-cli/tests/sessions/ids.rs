@@ -1,6 +1,7 @@
 //! Which transaction is meant: the newest, the only one, the one of a name.
 
 use super::alone::{place::*, Case};
+use super::impostor::Impostor;
 use super::{all, begin, nobody_is_kept, systx, Daemon, Session};
 use serde_json::Value;
 use std::process::Child;
@@ -9,6 +10,7 @@ pub const ALL: &[(&str, Case)] = &[
     ("the_newest_is_meant_by_an_at_sign_and_older_ones_by_how_many_are_newer", the_newest),
     ("an_id_is_left_out_where_exactly_one_is_open", an_id_is_left_out),
     ("the_newest_is_not_passed_over_when_it_is_lost", the_newest_is_lost),
+    ("one_that_ends_while_it_is_looked_for_is_not_taken_for_another", one_that_ends_meanwhile),
     ("a_name_stands_for_its_transaction_while_that_is_open", a_name),
     ("of_several_that_begin_at_once_with_a_name_one_has_it", a_name_at_once),
     ("what_is_no_id_is_refused", what_is_no_id),
@@ -114,6 +116,22 @@ fn the_newest_is_lost(p: &Place) {
     assert_eq!(p.read("older"), "older\n");
     older.daemon.gone();
     nobody_is_kept(p);
+}
+
+fn one_that_ends_meanwhile(p: &Place) {
+    let open = begin(p, &[]);
+    open.shell("echo new > new");
+    let gone = Impostor::new(p, "");
+    for words in [&["@"][..], &[], &["last"]] {
+        let (code, _, said) = verb(p, "commit", words);
+        assert!(code == 125 && said.contains("a transaction has ended while "), "{words:?}: {said}");
+    }
+    assert!(!p.served.join("new").exists());
+    // Its number means no other.
+    assert_eq!(verb(p, "commit", &[&open.id]).0, 0);
+    assert_eq!(p.read("new"), "new\n");
+    gone.end();
+    open.daemon.gone();
 }
 
 fn a_name(p: &Place) {

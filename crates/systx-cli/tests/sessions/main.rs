@@ -10,6 +10,7 @@ mod check;
 mod dialogue;
 mod ends;
 mod ids;
+mod impostor;
 mod keeping;
 mod lost;
 mod open;

@@ -1,8 +1,8 @@
 //! Every conflict at once: a look at the present for a user who asks before the commit.
 //!
 //! Owns: the comparison of all facts without an end at the first that differs, and the party of each. Guarantees: it
-//! changes nothing: no snapshot moves, nothing becomes a fact, the transaction is not doomed, and nobody is waited for or
-//! helped. Does not: say what the commit will find, which compares again; or tell what a commit in flight has not
+//! changes nothing: no snapshot moves, nothing becomes a fact, the transaction is not doomed, and no other one is
+//! waited for or helped. Does not: say what the commit will find, which compares again; or tell what a commit in flight has not
 //! published yet, unless that may take any time.
 
 use super::compare::OpenFiles;
@@ -85,7 +85,7 @@ impl<O: Os> Facts<O> {
                 differing.add(By::Fact(which), path, what);
             }
         }
-        // What a commit will find immutable it asks for itself.
+        // A commit fills it anew.
         self.fixed.borrow_mut().clear();
         Ok(())
     }
@@ -107,7 +107,7 @@ impl<O: Os> Facts<O> {
         Suspects { facts, files, overrun }
     }
 
-    /// As a refresh finds it: by the ring, and else it was an outsider.
+    /// The party that a refresh would name: by the ring, and else an outsider.
     fn party_of(&self, which: Which, suspects: &[Suspects]) -> Party {
         let d = match which {
             Which::Seen(n) => self.seen[n as usize].dir.domain,

@@ -54,8 +54,8 @@ impl<O: Os> Domain<O> {
         }
     }
 
-    /// The transactions in flight that change one of `ours` and whose end may take any time. Nobody is waited for, helped
-    /// or finished: those that are at work are left out, and those of the dead, whose helper is about it.
+    /// The transactions in flight that change one of `ours` and whose end may take any time. This waits for none and
+    /// finishes none: those at work are left out, and those of the dead, which a helper is about to finish.
     pub(crate) fn held(&self, ours: &Objects) -> Result<Vec<Stuck>> {
         let mut held = Vec::new();
         for slot in self.table.slots().changing(&ours.read) {

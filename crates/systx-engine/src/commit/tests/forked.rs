@@ -157,6 +157,7 @@ fn every_verb_of_a_child_is_refused_and_its_parent_commits() {
             t.setxattr(root, b"user.k", b"v", SetXattr::Any).err(),
             t.removexattr(root, b"user.k").err(),
             t.still_true().err(),
+            t.conflicts(9).err(),
             t.changes().err(),
         ];
         assert_eq!(refused.iter().position(|error| *error != Some(CHILD)), None, "{refused:?}");

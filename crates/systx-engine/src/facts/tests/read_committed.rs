@@ -2,7 +2,7 @@
 
 use crate::domain::{Bounds, Domain, Location};
 use crate::facts::read_committed::COPIED_BYTES_MAX;
-use crate::outcome::{CommitError, Durability, Isolation, Options, Verb, VerbError};
+use crate::outcome::{CommitError, ConflictKind, Durability, Isolation, Options, Verb, VerbError};
 use crate::recovery::open_all;
 use crate::transaction::{Access, Caller, Node, SetAttr, Transaction};
 use std::sync::Arc;
@@ -189,6 +189,10 @@ fn a_large_open_file_that_a_commit_changes_dooms_its_reader() {
                 (true, true) => world.store(b"read", b"theirs"),
                 _ => world.other(|tx| tx.rename(tx.root(0), b"other", tx.root(0), b"read", Rename::Replace)),
             }
+            let told = tx.conflicts(9).unwrap().listed;
+            let expected = in_place && !by_outsider;
+            let is_told = told.iter().any(|one| one.what == ConflictKind::ContentsChangedWhileOpen);
+            assert_eq!((is_told, told.len()), (expected, usize::from(expected)), "{told:?}");
             let again = read(&mut tx, node);
             assert_eq!(matches!(again, Err(VerbError::Doomed(_))), in_place && !by_outsider, "{again:?}");
         });
