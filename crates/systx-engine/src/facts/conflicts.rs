@@ -5,7 +5,7 @@
 //! waited for or helped. Does not: say what the commit will find, which compares again; or tell what a commit in flight has not
 //! published yet, unless that may take any time.
 
-use super::compare::OpenFiles;
+use super::compare::{Difference, OpenFiles};
 use super::{Facts, Which};
 use crate::domain::Who;
 use crate::id::{ObjectId, Objects};
@@ -26,7 +26,7 @@ struct Suspects {
 /// Conflicts that are found one by one, and listed once each.
 struct Differing {
     listed: Vec<(By, Vec<u8>, ConflictKind)>,
-    /// Hashes of path and kind: a directory may have been listed many times, and each time is a fact.
+    /// Hashes of file system, path and kind: a directory may have been listed many times, and each time is a fact.
     known: HashSet<u128>,
     most: usize,
 }
@@ -38,8 +38,9 @@ enum By {
 }
 
 impl Differing {
-    fn add(&mut self, by: By, path: Vec<u8>, what: ConflictKind) {
-        if self.known.insert(xxh3_128_with_seed(&path, what as u64)) && self.listed.len() < self.most {
+    fn add(&mut self, by: By, d: usize, (path, what): Difference) {
+        let seed = (d as u64) << 8 | what as u64;
+        if self.known.insert(xxh3_128_with_seed(&path, seed)) && self.listed.len() < self.most {
             self.listed.push((by, path, what));
         }
     }
@@ -81,8 +82,8 @@ impl<O: Os> Facts<O> {
                     continue;
                 }
             }
-            if let Some((path, what)) = self.compare(which, &open)? {
-                differing.add(By::Fact(which), path, what);
+            if let Some(difference) = self.compare(which, &open)? {
+                differing.add(By::Fact(which), self.domain_of(which), difference);
             }
         }
         // A commit fills it anew.
@@ -109,14 +110,18 @@ impl<O: Os> Facts<O> {
 
     /// The party that a refresh would name: by the ring, and else an outsider.
     fn party_of(&self, which: Which, suspects: &[Suspects]) -> Party {
-        let d = match which {
-            Which::Seen(n) => self.seen[n as usize].dir.domain,
-            Which::Listing(n) => self.listings[n as usize].dir.domain,
-        };
+        let d = self.domain_of(which);
         match suspects[d].facts.get(&which) {
             _ if suspects[d].overrun => Party::Unknown,
             Some(who) => self.domains[d].party(who.tx, who.pid),
             None => Party::Outsider,
+        }
+    }
+
+    fn domain_of(&self, which: Which) -> usize {
+        match which {
+            Which::Seen(n) => self.seen[n as usize].dir.domain,
+            Which::Listing(n) => self.listings[n as usize].dir.domain,
         }
     }
 
@@ -129,7 +134,7 @@ impl<O: Os> Facts<O> {
             }
             if let Some(path) = self.open_file_differs(n)? {
                 let with = who.map_or(Party::Unknown, |who| self.domains[d].party(who.tx, who.pid));
-                differing.add(By::Known(with), path, ConflictKind::ContentsChangedWhileOpen);
+                differing.add(By::Known(with), d, (path, ConflictKind::ContentsChangedWhileOpen));
             }
         }
         Ok(())
@@ -147,7 +152,8 @@ impl<O: Os> Facts<O> {
             let changed = stuck.footprint.changed();
             let held = ours.read.iter().find(|object| changed.may_contain(**object));
             let path = held.and_then(|object| self.path_of(d, *object));
-            differing.add(By::Known(stuck.with), path.unwrap_or_else(|| domain.shown(b"")), stuck.what);
+            let path = path.unwrap_or_else(|| domain.shown(b""));
+            differing.add(By::Known(stuck.with), d, (path, stuck.what));
         }
         Ok(())
     }

@@ -27,7 +27,7 @@ pub(super) fn open(os: &SimOs) -> Arc<Domain<SimOs>> {
 }
 
 /// The domains on these file systems.
-fn open_all_of(os: &SimOs, systems: &[usize]) -> Vec<Arc<Domain<SimOs>>> {
+pub(super) fn open_all_of(os: &SimOs, systems: &[usize]) -> Vec<Arc<Domain<SimOs>>> {
     let roots: Vec<_> = systems.iter().map(|fs| Arc::new(os.root(*fs))).collect();
     let sites = roots.iter().map(|root| Location {
         root: root.clone(),
@@ -191,7 +191,7 @@ fn who_has_made_the_same_name_is_told_so_at_its_commit() {
     told(make, When::Before);
 }
 
-fn two_systems() -> Machine {
+pub(super) fn two_systems() -> Machine {
     let machine = Machine::new(3, &[FsSpec::new(FsKind::Ext4), FsSpec::new(FsKind::Xfs)]);
     machine.set_word_points(false);
     let os = machine.spawn("earlier");

@@ -1,8 +1,8 @@
 //! All conflicts at once, for a user who asks before the commit.
 
-use super::conflicts::{begin, machine, open, pending, read, CALLER};
+use super::conflicts::{begin, machine, open, open_all_of, pending, read, two_systems, CALLER};
 use crate::domain::Domain;
-use crate::outcome::{CommitError, Conflict, ConflictKind, Conflicts, Durability, Party};
+use crate::outcome::{CommitError, Conflict, ConflictKind, Conflicts, Durability, Options, Party};
 use crate::transaction::{SetAttr, Transaction};
 use std::sync::Arc;
 use systx_os::{Open, Os};
@@ -111,6 +111,35 @@ fn every_conflict_is_listed_with_its_party_and_a_look_at_them_changes_nothing() 
     ended.expect("not killed").expect("commits");
     assert!(machine.look(0, "new").is_some());
     drop(domain);
+}
+
+#[test]
+fn conflicts_on_every_file_system_are_listed_each_with_its_party() {
+    let machine = two_systems();
+    let (os, theirs, outsider) = (machine.spawn("ours"), machine.spawn("theirs"), machine.spawn("outsider"));
+    let (domains, tx) = run_process(&os, || {
+        let domains = open_all_of(&os, &[0, 1]);
+        let mut tx = Transaction::begin(os.clone(), domains.clone(), Options::default()).expect("begins");
+        for mount in [0, 1] {
+            assert!(tx.lookup(tx.root(mount), b"missing").expect("looks").is_none());
+        }
+        (domains, tx)
+    })
+    .expect("not killed");
+    // The same name on both, so that nothing but the file system tells them apart.
+    let body = || {
+        let mut tx = begin(&theirs, &open_all_of(&theirs, &[1])[0], Durability::Durable, "theirs");
+        tx.create(tx.root(0), b"missing", 0o644, CALLER).expect("creates");
+        tx.commit().expect("commits");
+    };
+    run_process(&theirs, body).expect("not killed");
+    run_process(&outsider, || drop(outsider.create(&outsider.root(0), b"missing", 0o600)))
+        .expect("not killed");
+    let all = run_process(&os, || tx.conflicts(MANY)).expect("not killed").expect("looks");
+    let made = ConflictKind::NameMade;
+    assert_eq!(described(&all), expected(&[("missing", made, "Outsider"), ("missing", made, "theirs")]));
+    run_process(&os, || tx.abort()).expect("not killed");
+    drop(domains);
 }
 
 #[test]
