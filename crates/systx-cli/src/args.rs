@@ -41,7 +41,7 @@ impl Cli {
                 return Ok(Cli { verb: Verb::Run(args) });
             }
         }
-        Cli::try_parse_from(id::complete(std::env::args_os().collect()))
+        Cli::try_parse()
     }
 }
 

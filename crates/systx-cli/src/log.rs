@@ -56,22 +56,33 @@ fn rows(found: &Existing) -> Result<Vec<Row<'_>>> {
         let mut images: BTreeSet<_> = images.into_iter().collect();
         let first = rows.len();
         // Where a number is there twice, only the last one can have an image.
-        let row = |past: Past| Row { mounted, undoable: images.remove(&past.tx), past };
+        let row = |past: Past| Row { mounted, undoable: images.remove(&past.tx), order: 0, past };
         rows.extend(past.into_iter().rev().map(row));
         rows[first..].reverse();
+        // On each file system their order is that of the commits, also where the clock was set back.
+        let mut latest = i64::MIN;
+        for row in &mut rows[first..] {
+            latest = latest.max(row.past.at);
+            row.order = latest;
+        }
     }
-    // Of several file systems the clock decides; on each their order is that of the commits.
-    rows.sort_by_key(|row| row.past.at);
+    // Of several the clock decides.
+    rows.sort_by_key(|row| row.order);
     rows.reverse();
     Ok(rows)
 }
 
-/// Finds the transaction with so many lines before its own, of those on one file system or on all: its number, and where
-/// that is its number.
-pub fn back(found: &Existing, n: usize, point: Option<&Vec<u8>>) -> Result<(TxId, Vec<u8>)> {
+/// The transaction that committed last, on one file system or on all: its number, and where that is its number.
+///
+/// # Errors
+/// There is none; or which it is can't be known, as a file system can't be looked at.
+pub fn newest(found: &Existing, point: Option<&Vec<u8>>) -> Result<(TxId, Vec<u8>)> {
+    if point.is_none() && !found.failed.is_empty() {
+        return Err(Failure::from("which transaction is the newest is not known").hint("say its number"));
+    }
     let rows = rows(found)?;
     let mut rows = rows.iter().filter(|row| point.is_none_or(|point| *point == row.mounted.lower.point));
-    let row = rows.nth(n).ok_or_else(|| no_such(&Id::Back(n)))?;
+    let row = rows.next().ok_or_else(|| no_such(&Id::Back(0)))?;
     Ok((row.past.tx, row.mounted.lower.point.clone()))
 }
 
@@ -85,6 +96,8 @@ struct Row<'a> {
     past: Past,
     /// The image that undoing it needs is there.
     undoable: bool,
+    /// Its place in the order of all.
+    order: i64,
 }
 
 /// Names of actions that are not known to have run, by transaction.
@@ -97,7 +110,7 @@ fn actions_of<'a>(row: &Row<'_>, unfinished: &'a Unfinished) -> Vec<&'a String> 
 fn row(row: &Row<'_>, unfinished: &Unfinished) -> String {
     let left: Vec<_> = actions_of(row, unfinished).iter().map(|name| shown(name.as_bytes())).collect();
     let left = if left.is_empty() { String::new() } else { format!(", not run: {}", left.join(", ")) };
-    let Row { mounted, past: Past { tx, at, uid, command, changes, more, .. }, undoable } = row;
+    let Row { mounted, past: Past { tx, at, uid, command, changes, more, .. }, undoable, .. } = row;
     let (when, count) = (local_time(*at), changes.len() + more);
     let what = if count == 1 { "change" } else { "changes" };
     let undoable = if *undoable { ", undoable" } else { "" };
@@ -121,7 +134,7 @@ fn whole(one: &Row<'_>, unfinished: &Unfinished) -> String {
 
 fn row_json(row: &Row<'_>, unfinished: &Unfinished) -> Value {
     let not_run = actions_of(row, unfinished);
-    let Row { mounted, past, undoable } = row;
+    let Row { mounted, past, undoable, .. } = row;
     let changed = |changed: &systx_engine::domain::history::Changed| {
         let mut value = json!({ "kind": changed.letter.to_string() });
         put(&mut value, "path", &changed.path);

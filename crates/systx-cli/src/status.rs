@@ -95,16 +95,15 @@ pub fn list(args: &Json) -> Answer {
 
 /// `systx status`.
 pub fn status(args: &Status) -> Answer {
-    let mut open = socket::all(&args.json.area)?;
+    let open = socket::all(&args.json.area)?;
     let wanted = args.id.as_ref().map(|id| socket::number(id, None, &args.json.area)).transpose()?;
     let is_wanted = |one: &Found| wanted.is_some_and(|wanted| wanted.is(one.look.id, one.look.pid));
-    open.iter_mut().filter(|one| is_wanted(one) && !is_over(one)).for_each(session::look_closely);
     let mut found = domains::existing(&Linux::new(), &args.json.area)?;
     let mut page = Page::default();
     for one in open.iter().filter(|one| is_over(one) && is_wanted(one)) {
         let point = shown(&one.point);
         page.text += &format!("transaction {} on {point}: over, pid {}\n", one.look.id, one.look.pid);
-        page.text += &session::described(one);
+        page.text += &session::described(&one.look);
         page.values.push(told_json(one, "over"));
     }
     for (mounted, domain) in &found.open {
@@ -156,7 +155,7 @@ impl<'a> There<'a> {
             let (kept, command) = (kept_open(open, l), shown(&l.command));
             let state = stands(kept, l);
             page.text += &format!("transaction {id} on {point}: {state}, pid {}, {command}\n", l.pid);
-            page.text += &kept.map_or(String::new(), session::described);
+            page.text += &kept.map_or(String::new(), |open| session::described(&open.look));
             page.values.push(row_json(self.mounted, l, open));
         }
         // Of an open one nothing was reported yet, so what has its number is another one.
@@ -612,7 +611,7 @@ fn is_of_first(open: &Found, mounted: &Mounted) -> bool {
 /// One that has no row.
 fn told_json(open: &Found, state: &str) -> Value {
     let mut value = json!({ "id": open.look.id, "pid": open.look.pid, "state": state, "alive": true });
-    value["open"] = session::described_json(open);
+    value["open"] = session::described_json(&open.look);
     put(&mut value, "mount", &open.point);
     value
 }
@@ -627,7 +626,7 @@ fn row_json(mounted: &Mounted, l: &Listed, open: &[Found]) -> Value {
         "alive": l.alive,
     });
     if let Some(open) = open {
-        value["open"] = session::described_json(open);
+        value["open"] = session::described_json(&open.look);
     }
     put(&mut value, "mount", &mounted.lower.point);
     put(&mut value, "command", &l.command);

@@ -4,13 +4,10 @@
 //! not: look for the transaction.
 
 use crate::failure::Failure;
-use std::ffi::OsString;
 use std::fmt;
 
 /// Longest name, in bytes.
 const NAME_BYTES_MAX: usize = 64;
-/// Stands for an ID that is left out, in front of the command of `exec`: it is no name, and means that nowhere else.
-const LEFT_OUT: &str = "--";
 
 /// A transaction, in the words of a user.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -21,16 +18,11 @@ pub enum Id {
     Back(usize),
     /// By its name.
     Name(String),
-    /// The only one.
-    Only,
 }
 
 impl Id {
     /// Reads the words for an open transaction.
     pub fn of_open(text: &str) -> Result<Id, Failure> {
-        if text == LEFT_OUT {
-            return Ok(Id::Only);
-        }
         Id::of_committed(text).or_else(|_| name(text).map(Id::Name)).map_err(|_| {
             "a number that `systx list` shows, a name of `systx begin --name`, or @ for the newest, @1 for the one before it".into()
         })
@@ -74,7 +66,6 @@ impl fmt::Display for Id {
             Id::Back(0) => f.write_str("@"),
             Id::Back(n) => write!(f, "@{n}"),
             Id::Name(name) => f.write_str(name),
-            Id::Only => f.write_str("the only one"),
         }
     }
 }
@@ -98,31 +89,9 @@ pub fn name(text: &str) -> Result<String, Failure> {
     }
 }
 
-/// Options of `exec` that take the next word.
-const WITH_A_WORD: [&str; 2] = ["--pid", "--area-name"];
-
-/// Puts the stand-in for an ID into the words of `systx exec -- CMD`, where the command begins behind `--` with no ID in
-/// front of that.
-pub fn complete(mut words: Vec<OsString>) -> Vec<OsString> {
-    if words.get(1).is_none_or(|verb| verb != "exec") {
-        return words;
-    }
-    let mut n = 2;
-    while let Some(word) = words.get(n).and_then(|word| word.to_str()).filter(|word| word.starts_with('-')) {
-        if word == "--" {
-            words.insert(n, LEFT_OUT.into());
-            break;
-        }
-        n += if WITH_A_WORD.contains(&word) { 2 } else { 1 };
-    }
-    words
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::args::{Cli, Verb};
-    use clap::{CommandFactory, Parser};
 
     #[test]
     fn an_id_is_a_number_a_name_or_how_many_are_newer() {
@@ -147,42 +116,5 @@ mod tests {
         assert_eq!(Id::of_committed("@2"), Ok(Id::Back(2)));
         assert!(Id::of_committed("name").is_err() && Id::of_committed("--").is_err());
         assert!(name("last").is_err() && name("12").is_err() && name("--").is_err());
-    }
-
-    fn exec(words: &[&str]) -> (Option<Id>, Vec<OsString>) {
-        let words = complete(["systx", "exec"].iter().chain(words).map(OsString::from).collect());
-        match Cli::try_parse_from(words).unwrap().verb {
-            Verb::Exec(exec) => (exec.session.id, exec.command),
-            other => panic!("{other:?}"),
-        }
-    }
-
-    #[test]
-    fn exec_has_a_command_without_an_id_behind_two_dashes() {
-        let (only, twelve) = (Some(Id::Only), Some(Id::Number(12)));
-        assert_eq!(exec(&[]), (None, vec![]));
-        assert_eq!(exec(&["12"]), (twelve.clone(), vec![]));
-        for words in
-            [&["12", "--", "ls", "-l"][..], &["12", "ls", "-l"], &["--pid", "7", "12", "--", "ls", "-l"]]
-        {
-            assert_eq!(exec(words), (twelve.clone(), vec!["ls".into(), "-l".into()]), "{words:?}");
-        }
-        for words in
-            [&["--", "ls", "-l"][..], &["--pid", "7", "--", "ls", "-l"], &["--pid=7", "--", "ls", "-l"]]
-        {
-            assert_eq!(exec(words), (only.clone(), vec!["ls".into(), "-l".into()]), "{words:?}");
-        }
-        assert_eq!(exec(&["12", "--", "grep", "--", "-v"]).1, ["grep", "--", "-v"]);
-        assert_eq!(exec(&["--", "grep", "--", "-v"]), (only, vec!["grep".into(), "--".into(), "-v".into()]));
-    }
-
-    #[test]
-    fn the_options_with_a_word_are_those_of_the_grammar() {
-        let cli = Cli::command();
-        let exec = cli.find_subcommand("exec").unwrap();
-        let with = exec.get_opts().filter(|option| option.get_action().takes_values());
-        let mut with: Vec<_> = with.map(|option| format!("--{}", option.get_long().unwrap())).collect();
-        with.sort_by_key(|option| WITH_A_WORD.iter().position(|known| known == option));
-        assert_eq!(with, WITH_A_WORD);
     }
 }

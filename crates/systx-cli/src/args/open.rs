@@ -56,7 +56,29 @@ Example:
 
   systx begin --name upgrade && systx exec upgrade -- apt-get upgrade -y && systx commit upgrade";
 
-/// An open transaction.
+/// An open transaction that must be named: a variable that is empty by mistake means none.
+#[derive(Clone, Debug, Args)]
+pub struct Meant {
+    /// The transaction: its number, as `systx begin` and `systx list` show it; its name; or @ (or `last`) for the newest
+    /// open one, @1 for the one before it
+    #[arg(value_parser = Id::of_open)]
+    pub id: Id,
+    /// The process that keeps it, where several file systems have one of that number
+    #[arg(long, value_name = "PID")]
+    pub pid: Option<u32>,
+    #[command(flatten)]
+    #[allow(missing_docs)]
+    pub area: Area,
+}
+
+impl From<&Meant> for Session {
+    fn from(meant: &Meant) -> Session {
+        let Meant { id, pid, area } = meant.clone();
+        Session { id: Some(id), pid, area }
+    }
+}
+
+/// An open transaction that is only looked at.
 #[derive(Clone, Debug, Args)]
 pub struct Session {
     /// The transaction: its number, as `systx begin` and `systx list` show it; its name; or @ (or `last`) for the newest
@@ -77,7 +99,7 @@ pub struct Session {
 pub struct Exec {
     #[command(flatten)]
     #[allow(missing_docs)]
-    pub session: Session,
+    pub session: Meant,
     /// The command and its arguments; without one, the shell that SHELL names
     #[arg(trailing_var_arg = true, value_name = "CMD")]
     pub command: Vec<OsString>,
@@ -96,7 +118,6 @@ Exit status:
 
 Examples:
   systx exec 12 -- make install
-  systx exec -- make install          in the only one that is open
   systx exec @                        a shell, in the newest";
 
 /// `systx diff`.
@@ -144,7 +165,8 @@ pub struct Check {
 const CHECK_HELP: &str = "\
 Compares all that was read in the transaction with what is there now, and lists each conflict: the path, what has changed, and by \
 whom; of more than 1000 the rest is counted. That decides nothing. The transaction stays as it is, and commits if what was changed \
-is put back as it was; a conflict may also come up later. What a commit of another transaction has not published yet is not seen. Of a lost \
+is put back as it was; a conflict may also come up later. What a commit of another transaction has not published yet is not seen, nor \
+that a stuck one has read what this one changes. Of a lost \
 transaction the reason is told, too. Commands inside wait meanwhile, and go on.
 
 Exit status:
@@ -212,7 +234,7 @@ Examples:
 pub struct End {
     #[command(flatten)]
     #[allow(missing_docs)]
-    pub session: Session,
+    pub session: Meant,
     /// Don't ask, and don't refuse, when commands still run in it
     #[arg(long)]
     pub force: bool,

@@ -19,7 +19,7 @@ pub struct Undoable {
 #[derive(Clone, Debug, Args)]
 #[command(after_help = UNDO_HELP)]
 pub struct Undo {
-    /// Number of a committed transaction, as `systx log` shows it; or @ (or `last`) for its first line, @1 for the next
+    /// Number of a committed transaction, as `systx log` shows it; or @ (or `last`) for the one that committed last
     #[arg(value_parser = Id::of_committed)]
     pub id: Id,
     /// A directory of the file system, where several have an undoable transaction of that number

@@ -290,6 +290,11 @@ impl Life {
         if !self.arrived().map_err(failed("waiting for what was written"))? {
             return Ok(None);
         }
+        self.look(question)
+    }
+
+    /// Asks it something about which nothing says that is still on its way from a mapping.
+    pub fn look<T>(&mut self, question: impl FnOnce(&mut Transaction<Linux>) -> T) -> Result<Option<T>> {
         let Some(server) = self.server.take() else { return Ok(None) };
         let (mut view, served) = server.stop()?;
         let sound = served.is_ok() && view.trouble().is_none();

@@ -147,12 +147,15 @@ fn asked(args: &Run, ended: Ended, line: &mut Line, ours: &Ours) -> Result<Told>
             // Nothing to ask for.
             0 => Choice::Commit,
             _ => {
-                let conflicts = match check::ask_for(line, 0)? {
-                    Asked::Checked(checked) => check::warning(id, &checked),
-                    Asked::Over(end) => return Ok(end.of_another()),
+                // An interrupt during the look is one at the question.
+                let signals = Signals::hold().map_err(failed("holding signals"))?;
+                let conflicts = match check::ask_for(line, 0) {
+                    Ok(Asked::Checked(checked)) => check::warning(id, &checked),
+                    Ok(Asked::Over(end)) => return Ok(end.of_another()),
+                    // The user is asked whatever comes of the look.
+                    Err(_) => None,
                 };
                 let warning = conflicts.map(|why| format!("transaction {id} {why}"));
-                let signals = Signals::hold().map_err(failed("holding signals"))?;
                 shell::ask(count, warning.as_deref(), &signals)
             }
         };

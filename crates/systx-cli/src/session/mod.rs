@@ -26,7 +26,7 @@ mod server;
 pub mod socket;
 pub mod wire;
 
-use crate::args::{Area, Begin, Commit, Diff, End, Exec, Undoable};
+use crate::args::{Area, Begin, Commit, Diff, End, Exec, Id, Session, Undoable};
 use crate::domains;
 use crate::failure::{bytes, failed, in_words, Cause, Failure, Result};
 use crate::life;
@@ -107,7 +107,7 @@ pub fn exec(mut args: Exec) -> u8 {
     if asked_for_a_shell {
         args.command.push(shell::program());
     }
-    let mut found = match socket::find(&args.session) {
+    let mut found = match socket::find(&Session::from(&args.session)) {
         Ok(found) => found,
         Err(why) => return complain(&why),
     };
@@ -254,7 +254,7 @@ pub fn abort(args: &End) -> u8 {
 }
 
 fn end(args: &End, wanted: Wanted) -> Result<u8> {
-    let mut found = socket::find(&args.session)?;
+    let mut found = socket::find(&Session::from(&args.session))?;
     if !args.force && !found.look.inside.is_empty() && !agreed(&found.look)? {
         return Err(format!("transaction {} goes on: nothing was changed yet", found.look.id).into());
     }
@@ -263,6 +263,10 @@ fn end(args: &End, wanted: Wanted) -> Result<u8> {
     let end = finish(&mut found.line, found.look.id, wanted, terminal)?;
     let of_another = end.is_of_another();
     let code = say(&end.of_another(), Voice { json: args.json, verbose: args.verbose }, None);
+    // Given once more, `@` is another one.
+    if matches!(args.session.id, Id::Back(_)) && !args.json {
+        eprintln!("systx: that was transaction {}.", found.look.id);
+    }
     // The transaction is gone, as was wanted: no client has committed it, and no other was asked to end it.
     Ok(if aborts && !of_another { 0 } else { code })
 }
@@ -372,17 +376,8 @@ fn now() -> i64 {
     now.map_or(0, |time| i64::try_from(time.as_secs()).unwrap_or(i64::MAX))
 }
 
-/// Asks an open transaction for its conflicts, so that its description has them. It may have no answer, as one that is
-/// another version's.
-pub fn look_closely(found: &mut socket::Found) {
-    if let Ok(Asked::Checked(checked)) = check::checked(found, check::LISTED_MAX) {
-        found.checked = Some(checked);
-    }
-}
-
 /// Describes an open transaction, for people.
-pub fn described(found: &socket::Found) -> String {
-    let look = &found.look;
+pub fn described(look: &Look) -> String {
     let name = look.name.as_ref().map_or_else(String::new, |name| format!(", named {name}"));
     let mut out = format!("  open for {}, by user {}{name}\n", ago(look.since), look.uid);
     if let Some(why) = &look.doomed {
@@ -390,8 +385,6 @@ pub fn described(found: &socket::Found) -> String {
     }
     if let Some(bytes) = look.lost {
         out += &format!("  its changes take {}\n", room(bytes));
-    } else if let Some(why) = found.checked.as_ref().and_then(|checked| check::warning(look.id, checked)) {
-        out += &format!("  {why}\n");
     }
     out + &inside(look)
 }
@@ -413,21 +406,18 @@ pub fn inside(look: &Look) -> String {
 }
 
 /// Describes an open transaction, for programs.
-pub fn described_json(found: &socket::Found) -> serde_json::Value {
-    let look = &found.look;
+pub fn described_json(look: &Look) -> serde_json::Value {
     let inside = |inside: &wire::Inside| {
         let mut value = serde_json::json!({ "pid": inside.pid, "since": inside.since });
         crate::words::put(&mut value, "command", &inside.command);
         value
     };
-    let mut value = serde_json::json!({
+    serde_json::json!({
         "name": look.name,
         "uid": look.uid,
         "since": look.since,
         "doomed": look.doomed,
         "lost_bytes": look.lost,
         "inside": look.inside.iter().map(inside).collect::<Vec<_>>(),
-    });
-    found.checked.iter().for_each(|checked| check::put(&mut value, checked));
-    value
+    })
 }

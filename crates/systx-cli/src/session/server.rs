@@ -373,7 +373,8 @@ impl Server {
             }
             Request::Check { most } => {
                 let lost = self.doomed.as_ref().filter(|_| self.lost.is_some()).map(|end| end.told.clone());
-                let checked = asked(kept, check::CHECKING, |tx| check::look(tx, most).map(Ok));
+                let answer = kept.life.look(|tx| check::look(tx, most).map(Ok));
+                let checked = heard(kept, check::CHECKING, answer);
                 client.learns(checked.map(|checked| Answer::Checked(Checked { lost, ..checked })))
             }
         }
@@ -508,7 +509,12 @@ fn asked<T>(
     doing: &'static str,
     question: impl FnOnce(&mut Transaction<Linux>) -> Verb<Result<T>>,
 ) -> Result<T, Unheard> {
-    match kept.life.ask(question) {
+    let answer = kept.life.ask(question);
+    heard(kept, doing, answer)
+}
+
+fn heard<T>(kept: &Kept, doing: &'static str, answer: Result<Option<Verb<Result<T>>>>) -> Result<T, Unheard> {
+    match answer {
         Ok(Some(Ok(answer))) => answer.map_err(Unheard::Refused),
         Ok(Some(Err(VerbError::Doomed(conflict)))) => Err(Unheard::Ends(End::Conflict(*conflict))),
         Ok(Some(Err(VerbError::Os(e)))) => Err(Unheard::Refused(Failure::new(doing, e).with_step())),

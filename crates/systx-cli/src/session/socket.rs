@@ -5,7 +5,7 @@
 //! user; a socket is removed by its daemon, and that of a killed daemon by its helper process, or by
 //! whichever client finds it. Does not: open domains to look for one; the kernel's mount table is enough.
 
-use super::wire::{Answer, Checked, Line, Look, Message, Request, ANSWER_BYTES_MAX, VERSION};
+use super::wire::{Answer, Line, Look, Message, Request, ANSWER_BYTES_MAX, VERSION};
 use crate::args::{Area, Id, Number, Session};
 use crate::domains;
 use crate::failure::{Failure, Result};
@@ -137,8 +137,6 @@ pub struct Found {
     pub look: Look,
     /// Where its first file system is mounted.
     pub point: Vec<u8>,
-    /// The conflicts, once they were asked for.
-    pub checked: Option<Checked>,
 }
 
 /// All open transactions of this user that answer.
@@ -159,7 +157,7 @@ fn asked(area: &Area) -> Result<(Vec<Found>, usize)> {
                 continue;
             };
             match ask(&os, stream) {
-                Some((line, look)) => found.push(Found { line, look, point: point.clone(), checked: None }),
+                Some((line, look)) => found.push(Found { line, look, point: point.clone() }),
                 None => ended += 1,
             }
         }
@@ -215,12 +213,12 @@ pub fn find(wanted: &Session) -> Result<Found> {
         let is_it = match &wanted.id {
             Some(Id::Number(id)) => one.look.id == *id,
             Some(Id::Name(name)) => one.look.name.as_ref() == Some(name),
-            Some(Id::Back(_) | Id::Only) | None => true,
+            Some(Id::Back(_)) | None => true,
         };
         is_it && wanted.pid.is_none_or(|pid| pid == one.look.pid)
     };
     let (all, ended) = asked(&wanted.area)?;
-    if ended > 0 && matches!(wanted.id, Some(Id::Back(_) | Id::Only) | None) {
+    if ended > 0 && matches!(wanted.id, Some(Id::Back(_)) | None) {
         // The user may have meant that one.
         return Err(Failure::from("a transaction has ended while the one that is meant was looked for")
             .hint("`systx list` shows those that are open; say which"));
@@ -319,7 +317,7 @@ fn unknown<'a>(wanted: &Session, open: impl Iterator<Item = &'a Found>) -> Failu
         },
         (Some(Id::Name(name)), None) => format!("no open transaction is called {name}"),
         (Some(back @ Id::Back(1..)), None) => format!("no transaction is {back}: fewer are open"),
-        (Some(Id::Back(_) | Id::Only) | None, None) => match wanted.pid {
+        (Some(Id::Back(_)) | None, None) => match wanted.pid {
             Some(pid) => format!("no open transaction is kept by process {pid}"),
             None => NONE_OPEN.into(),
         },

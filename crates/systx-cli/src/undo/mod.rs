@@ -80,12 +80,17 @@ fn parts(args: &args::Undo) -> Result<Parts> {
     let mut wanted = args.mount.as_deref().map(|dir| mount_of(dir, &found)).transpose()?;
     let id = match args.id {
         Id::Number(id) => TxId(id),
-        Id::Back(n) => {
-            let (id, point) = log::back(&found, n, wanted.as_ref())?;
+        Id::Back(0) => {
+            let (id, point) = log::newest(&found, wanted.as_ref())?;
             wanted = Some(point);
             id
         }
-        _ => return Err("a committed transaction has no name".into()),
+        // A line of the log is a part of a transaction where that has changed several file systems.
+        Id::Back(_) | Id::Name(_) => {
+            return Err(
+                Failure::from("only the newest is undone without its number").hint("`systx log` shows that")
+            )
+        }
     };
     let mut images = Vec::new();
     for (mounted, domain) in &found.open {

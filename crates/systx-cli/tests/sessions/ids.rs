@@ -8,7 +8,7 @@ use std::process::Child;
 
 pub const ALL: &[(&str, Case)] = &[
     ("the_newest_is_meant_by_an_at_sign_and_older_ones_by_how_many_are_newer", the_newest),
-    ("an_id_is_left_out_where_exactly_one_is_open", an_id_is_left_out),
+    ("an_id_is_left_out_of_a_look_where_exactly_one_is_open", an_id_is_left_out),
     ("the_newest_is_not_passed_over_when_it_is_lost", the_newest_is_lost),
     ("one_that_ends_while_it_is_looked_for_is_not_taken_for_another", one_that_ends_meanwhile),
     ("a_name_stands_for_its_transaction_while_that_is_open", a_name),
@@ -48,7 +48,10 @@ fn the_newest(p: &Place) {
         status.starts_with(&format!("transaction {} on ", open[1].id)) && status.contains(": open, pid "),
         "{status}"
     );
-    assert_eq!(verb(p, "commit", &["@1"]), (0, String::new(), String::new()));
+    // It is said which one that was.
+    let (code, told, said) = verb(p, "commit", &["@1"]);
+    assert_eq!((code, told.as_str()), (0, ""));
+    assert!(said.contains(&format!("that was transaction {}.", open[1].id)), "{said}");
     assert_eq!(p.read("one"), "one\n");
     open[1].daemon.gone();
     assert_eq!(id("@1"), open[0].id);
@@ -62,37 +65,35 @@ fn the_newest(p: &Place) {
     nobody_is_kept(p);
 }
 
+/// By whoever only looks: an empty variable of a script names no transaction.
 fn an_id_is_left_out(p: &Place) {
     let none = "systx: no transaction is open; `systx begin` begins one.\n";
-    for (verb, words) in
-        [("exec", &["--", "true"][..]), ("diff", &[]), ("check", &[]), ("commit", &[]), ("abort", &[])]
-    {
-        assert_eq!(self::verb(p, verb, words), (125, String::new(), none.into()), "{verb}");
+    for verb in ["diff", "check"] {
+        assert_eq!(self::verb(p, verb, &[]), (125, String::new(), none.into()), "{verb}");
     }
     let open = begin(p, &[]);
-    let echo = verb(p, "exec", &["--", "sh", "-c", "echo new > new; echo $SYSTX_ID; exit 4"]);
-    assert_eq!(echo, (4, format!("{}\n", open.id), String::new()));
-    let shell = systx(p, "exec", &[]).env("SHELL", "/bin/pwd").output().unwrap();
-    assert_eq!(out(&shell), format!("{}\n", p.served.display()));
+    open.shell("echo new > new");
     assert_eq!(verb(p, "diff", &[]).1, format!("A\t{}/new\n", p.served.display()));
     assert_eq!(verb(p, "check", &[]).0, 0);
+    for (verb, words) in [("exec", &[][..]), ("commit", &[]), ("abort", &[]), ("commit", &["--only", "new"])]
+    {
+        let (code, _, said) = self::verb(p, verb, words);
+        assert!(code == 125 && said.starts_with("error: "), "{verb}: {said}");
+    }
+    assert!(!p.served.join("new").exists());
     // Where two are open, neither is meant.
     let other = begin(p, &[]);
     let several = format!(
         "systx: several transactions are open: {}, {}; say which; @ is the newest.\n",
         open.id, other.id
     );
-    for (verb, words) in
-        [("exec", &["--", "true"][..]), ("diff", &[]), ("check", &[]), ("commit", &[]), ("abort", &[])]
-    {
-        assert_eq!(self::verb(p, verb, words), (125, String::new(), several.clone()), "{verb}");
+    for verb in ["diff", "check"] {
+        assert_eq!(self::verb(p, verb, &[]), (125, String::new(), several.clone()), "{verb}");
     }
     // Unless its process says which.
     assert_eq!(verb(p, "diff", &["--pid", &open.daemon.pid.to_string()]).1.lines().count(), 1);
     ends(&other);
-    assert_eq!(verb(p, "commit", &["--only", "new"]), (0, String::new(), String::new()));
-    assert_eq!(p.read("new"), "new\n");
-    open.daemon.gone();
+    ends(&open);
     nobody_is_kept(p);
 }
 
@@ -104,10 +105,9 @@ fn the_newest_is_lost(p: &Place) {
     let newest = begin(p, &[]);
     newest.shell("cat a; echo newest > newest");
     p.write("a", "others\n");
-    // The second time another command has ended it, as far as this one knows.
-    for status in [75, 125] {
+    for _ in 0..2 {
         let (code, _, said) = verb(p, "commit", &["@"]);
-        assert!(code == status && said.contains(" is lost: "), "{code} {said}");
+        assert!(code == 75 && said.contains(" is lost: "), "{code} {said}");
     }
     assert!(!p.served.join("older").exists());
     assert_eq!(verb(p, "abort", &["@"]).0, 0);
@@ -122,8 +122,8 @@ fn one_that_ends_meanwhile(p: &Place) {
     let open = begin(p, &[]);
     open.shell("echo new > new");
     let gone = Impostor::new(p, "");
-    for words in [&["@"][..], &[], &["last"]] {
-        let (code, _, said) = verb(p, "commit", words);
+    for (verb, words) in [("commit", &["@"][..]), ("check", &[]), ("commit", &["last"])] {
+        let (code, _, said) = self::verb(p, verb, words);
         assert!(code == 125 && said.contains("a transaction has ended while "), "{words:?}: {said}");
     }
     assert!(!p.served.join("new").exists());

@@ -12,7 +12,7 @@ pub const ALL: &[(&str, Case)] = &[
     ("whatever_transactions_do_comes_back_one_by_one", whatever_transactions_do),
     ("a_name_comes_back_to_a_file_that_has_others_nobody_looked_at", a_name_of_several_comes_back),
     ("what_came_later_is_undone_first_and_then_what_came_before", the_youngest_first),
-    ("an_at_sign_is_the_first_line_of_the_log_and_at_one_the_next", lines_of_the_log),
+    ("an_at_sign_is_the_first_line_of_the_log_and_undone_by_undo", lines_of_the_log),
     ("an_undo_can_be_undone", an_undo_can_be_undone),
     ("what_others_made_beside_it_stays", what_others_made_beside_it_stays),
     ("a_dry_run_tells_what_would_come_back_and_changes_nothing", a_dry_run_changes_nothing),
@@ -315,20 +315,22 @@ fn lines_of_the_log(dir: &Path) {
         let log: Value = serde_json::from_str(&out(&verb("log", &[words, "--json"]))).unwrap();
         assert_eq!((log[0]["id"].as_u64(), log.as_array().map(Vec::len)), (Some(id), Some(1)), "{words}");
     }
-    for name in ["undo", "log"] {
-        let none = verb(name, &["@999999"]);
-        assert_eq!(code(&none), 125);
-        assert!(err(&none).contains("no durable commit is @999999: fewer are known here"), "{}", err(&none));
-    }
-    assert_eq!(code(&verb("undo", &["@1"])), 0);
-    assert_eq!(["a", "b", "c"].map(|name| tree.join(name).exists()), [true, false, true]);
+    let none = verb("log", &["@999999"]);
+    assert_eq!(code(&none), 125);
+    assert!(err(&none).contains("no durable commit is @999999: fewer are known here"), "{}", err(&none));
+    let older = verb("undo", &["@1"]);
+    assert_eq!(code(&older), 125);
+    assert!(err(&older).contains("only the newest is undone without its number"), "{}", err(&older));
+    assert_eq!(code(&verb("undo", &["@"])), 0);
+    assert_eq!(["a", "b", "c"].map(|name| tree.join(name).exists()), [true, true, false]);
     // The undo is the newest now, and was not run with --undoable.
     let refused = verb("undo", &["last"]);
     assert_eq!(code(&refused), 125);
     assert!(err(&refused).contains("can't be undone"), "{}", err(&refused));
     let here = tree.to_str().unwrap();
-    assert_eq!(code(&verb("undo", &["@1", "--mount", here])), 0);
-    assert_eq!(["a", "b", "c"].map(|name| tree.join(name).exists()), [true, false, false]);
+    let another = undoable(&tree, "echo d > d");
+    assert_eq!(code(&verb("undo", &["last", "--mount", here])), 0, "{another}");
+    assert_eq!(["a", "b", "c", "d"].map(|name| tree.join(name).exists()), [true, true, false, false]);
 }
 
 fn an_undo_can_be_undone(dir: &Path) {
