@@ -25,7 +25,7 @@ const GROUPS: [Group; 2] = [
         // removed tree, leases that have gone, areas and staged objects that were removed, new directories that the
         // kernel serves by itself with their mounts and the calls that these are in the way of, what undos have made again,
         // a look at all conflicts before a commit, and names and other words for an open transaction.
-        lines_max: 45_650,
+        lines_max: 45_700,
     },
     Group { name: "the library's crates", crates: &["systx-places", "systx", "systx-c"], lines_max: 12_000 },
 ];
