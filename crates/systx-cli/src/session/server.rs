@@ -17,6 +17,7 @@ use crate::report::Told;
 use crate::words::Voice;
 use std::ffi::OsStr;
 use std::fs::File;
+use std::io::ErrorKind;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
@@ -301,6 +302,7 @@ impl Server {
         let client = &mut self.clients[n];
         match client.line.more() {
             Ok(true) => {}
+            Err(e) if e.kind() == ErrorKind::WouldBlock => {}
             // The owner's command is over, or the owner was killed.
             Ok(false) if client.owner => return Next::Ends(End::Left(client.pid)),
             Ok(false) | Err(_) => return Next::Goes,

@@ -12,11 +12,12 @@ use crate::failure::{Failure, Result};
 use crate::ordinary;
 use crate::words::shown;
 use std::ffi::OsStr;
+use std::io::ErrorKind;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use systx_os::{process, sockets, Errno, FileType, Linux, Open, Os};
 
 /// The directory of the sockets in an area.
@@ -121,7 +122,7 @@ fn connect(os: &Linux, dir: &OwnedFd, name: &str) -> Option<UnixStream> {
         Ok(stream) => Some(stream),
         Err(e) => {
             let is_made = name.strip_prefix(NEW).and_then(|pid| pid.parse().ok()).is_some_and(process::lives);
-            if e.kind() == std::io::ErrorKind::ConnectionRefused && !is_made {
+            if e.kind() == ErrorKind::ConnectionRefused && !is_made {
                 let _ = os.unlink(dir, name.as_bytes());
             }
             None
@@ -141,47 +142,82 @@ pub struct Found {
 
 /// All open transactions of this user that answer.
 pub fn all(area: &Area) -> Result<Vec<Found>> {
-    Ok(asked(area)?.0)
+    let Asked { found, silent, .. } = asked(area)?;
+    for pid in silent {
+        eprintln!("systx: the session daemon (pid {pid}) does not answer: it is stopped, or at work.");
+    }
+    Ok(found)
 }
 
-/// All open transactions of this user that answer, and how many have ended instead.
-fn asked(area: &Area) -> Result<(Vec<Found>, usize)> {
+/// What became of a question to each session daemon of this user.
+#[derive(Default)]
+struct Asked {
+    found: Vec<Found>,
+    /// How many have ended instead of an answer.
+    ended: usize,
+    /// Processes that have not answered in time.
+    silent: Vec<u32>,
+}
+
+/// The answer of one.
+enum Heard {
+    Answer(Box<(Line, Look)>),
+    Ended,
+    Silent(u32),
+}
+
+fn asked(area: &Area) -> Result<Asked> {
     let os = Linux::new();
-    let (mut found, mut ended) = (Vec::new(), 0);
+    let (mut streams, mut all) = (Vec::new(), Asked::default());
     for (point, area) in areas(&os, area)? {
         let Ok(dir) = os.open(&area, OPEN, Open::Directory) else { continue };
         for entry in os.read_dir(&dir).unwrap_or_default() {
-            let Some(stream) =
-                std::str::from_utf8(&entry.name).ok().and_then(|name| connect(&os, &dir, name))
-            else {
-                continue;
-            };
-            match ask(&os, stream) {
-                Some((line, look)) => found.push(Found { line, look, point: point.clone() }),
-                None => ended += 1,
-            }
+            let name = std::str::from_utf8(&entry.name).ok();
+            streams.extend(name.and_then(|name| connect(&os, &dir, name)).map(|to| (point.clone(), to)));
         }
     }
-    found.sort_by_key(|found| (found.look.id, found.look.pid));
-    found.dedup_by_key(|found| (found.look.id, found.look.pid));
-    Ok((found, ended))
+    // All are asked before one is waited for: one time is enough for all that are silent.
+    let until = Instant::now() + PATIENCE;
+    let asked: Vec<_> = streams.into_iter().map(|(point, stream)| (point, ask(&os, stream))).collect();
+    for (point, asked) in asked {
+        match asked.map_or(Heard::Ended, |(line, pid)| hear(line, pid, until)) {
+            Heard::Answer(answer) => {
+                let (line, look) = *answer;
+                all.found.push(Found { line, look, point });
+            }
+            Heard::Ended => all.ended += 1,
+            Heard::Silent(pid) => all.silent.push(pid),
+        }
+    }
+    all.found.sort_by_key(|found| (found.look.id, found.look.pid));
+    all.found.dedup_by_key(|found| (found.look.id, found.look.pid));
+    Ok(all)
 }
 
-fn ask(os: &Linux, stream: UnixStream) -> Option<(Line, Look)> {
+/// Asks a session daemon how its transaction stands; its process. `None`: it is none, or has ended.
+fn ask(os: &Linux, stream: UnixStream) -> Option<(Line, u32)> {
     // Else any user who could make a socket there would be believed.
     let peer = sockets::peer(&stream).ok()?;
     if peer.uid != os.uid() && peer.uid != 0 {
         return None;
     }
-    stream.set_read_timeout(Some(PATIENCE)).ok()?;
-    let mut line = Line::new(stream, ANSWER_BYTES_MAX);
+    let line = Line::new(stream, ANSWER_BYTES_MAX);
     line.say(&Message { version: VERSION, request: Request::Look }, &[]).ok()?;
+    Some((line, peer.pid))
+}
+
+fn hear(mut line: Line, pid: u32, until: Instant) -> Heard {
+    // What has answered already is heard, however long the others took.
+    let left = until.saturating_duration_since(Instant::now()).max(Duration::from_millis(1));
+    if line.stream().set_read_timeout(Some(left)).is_err() {
+        return Heard::Ended;
+    }
     match line.hear::<Answer>() {
-        Ok(Some((Answer::Look(look), _))) => {
-            line.stream().set_read_timeout(None).ok()?;
-            Some((line, look))
+        Ok(Some((Answer::Look(look), _))) if line.stream().set_read_timeout(None).is_ok() => {
+            Heard::Answer(Box::new((line, look)))
         }
-        _ => None,
+        Err(e) if e.kind() == ErrorKind::WouldBlock => Heard::Silent(pid),
+        _ => Heard::Ended,
     }
 }
 
@@ -217,13 +253,16 @@ pub fn find(wanted: &Session) -> Result<Found> {
         };
         is_it && wanted.pid.is_none_or(|pid| pid == one.look.pid)
     };
-    let (all, ended) = asked(&wanted.area)?;
-    if ended > 0 && matches!(wanted.id, Some(Id::Back(_)) | None) {
+    let Asked { found, ended, silent } = asked(&wanted.area)?;
+    if matches!(wanted.id, Some(Id::Back(_)) | None) {
         // The user may have meant that one.
-        return Err(Failure::from("a transaction has ended while the one that is meant was looked for")
-            .hint("`systx list` shows those that are open; say which"));
+        if ended > 0 {
+            return Err(Failure::from("a transaction has ended while the one that is meant was looked for")
+                .hint("`systx list` shows those that are open; say which"));
+        }
+        refuse_silent(&silent)?;
     }
-    let (mut meant, others): (Vec<_>, Vec<_>) = all.into_iter().partition(is_meant);
+    let (mut meant, others): (Vec<_>, Vec<_>) = found.into_iter().partition(is_meant);
     let place = match wanted.id {
         Some(Id::Back(back)) => {
             // Also those that are lost or over count: an older one must not be ended in their place.
@@ -236,8 +275,16 @@ pub fn find(wanted: &Session) -> Result<Found> {
     if place < meant.len() {
         Ok(meant.swap_remove(place))
     } else {
+        refuse_silent(&silent)?;
         Err(unknown(wanted, meant.iter().chain(&others)))
     }
+}
+
+/// Fails where a session daemon has not answered: what is looked for may be its transaction.
+fn refuse_silent(silent: &[u32]) -> Result<()> {
+    let Some(pid) = silent.first() else { return Ok(()) };
+    let why = format!("a session daemon (pid {pid}) does not answer: it is stopped, or at work");
+    Err(Failure::from(why).hint("nothing was done; try again when it goes on, or say another one's number"))
 }
 
 /// Returns the number of the transaction that is meant, which may run without being open, if a number is what was given.
@@ -260,7 +307,9 @@ pub fn name_is_free(area: &Area, ours: &Look) -> Result<()> {
     let Some(name) = &ours.name else { return Ok(()) };
     let order = |look: &Look| (age(look), look.pid);
     let has_it = |one: &&Found| one.look.name.as_ref() == Some(name) && order(&one.look) < order(ours);
-    match all(area)?.iter().find(has_it) {
+    let Asked { found, silent, .. } = asked(area)?;
+    refuse_silent(&silent)?;
+    match found.iter().find(has_it) {
         Some(other) => {
             let why = format!("nothing is begun: transaction {} has the name {name} already", other.look.id);
             Err(Failure::from(why).hint("end that one, or take another name"))

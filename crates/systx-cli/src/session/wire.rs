@@ -247,7 +247,8 @@ impl Line {
         Ok(sockets::send(&self.stream, &bytes, fds)?)
     }
 
-    /// Waits for a message and takes it, with what came beside it. `None`: the other one is gone.
+    /// Waits for a message and takes it, with what came beside it. `None`: the other one is gone. `WouldBlock`: the time
+    /// that its stream has for it is over.
     pub fn hear<T: for<'a> Deserialize<'a>>(&mut self) -> io::Result<Option<(T, Vec<OwnedFd>)>> {
         loop {
             if let Some(message) = self.take()? {
@@ -259,7 +260,7 @@ impl Line {
         }
     }
 
-    /// Receives what is there; false: the other end is closed.
+    /// Receives what is there; false: the other end is closed. `WouldBlock`: there is nothing.
     pub fn more(&mut self) -> io::Result<bool> {
         let mut piece = [0; 16 << 10];
         match sockets::receive(&self.stream, &mut piece, &mut self.fds) {
@@ -268,7 +269,6 @@ impl Line {
                 self.bytes.extend_from_slice(&piece[..n]);
                 Ok(true)
             }
-            Err(Errno::AGAIN) => Ok(true),
             Err(e) => Err(e.into()),
         }
     }

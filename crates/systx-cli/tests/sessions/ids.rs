@@ -3,6 +3,7 @@
 use super::alone::{place::*, Case};
 use super::impostor::Impostor;
 use super::{all, begin, nobody_is_kept, systx, Daemon, Session};
+use rustix::process::{pidfd_send_signal, Signal};
 use serde_json::Value;
 use std::process::Child;
 
@@ -14,6 +15,7 @@ pub const ALL: &[(&str, Case)] = &[
     ("a_name_stands_for_its_transaction_while_that_is_open", a_name),
     ("of_several_that_begin_at_once_with_a_name_one_has_it", a_name_at_once),
     ("what_is_no_id_is_refused", what_is_no_id),
+    ("a_daemon_that_does_not_answer_holds_up_only_what_may_mean_its_transaction", a_silent_daemon),
 ];
 
 /// One of its verbs, with these words for the ID.
@@ -189,6 +191,35 @@ fn a_name_at_once(p: &Place) {
     assert_eq!(verb(p, "list", &[]).1.matches("  named one  ").count(), 1);
     assert_eq!(verb(p, "abort", &["one"]).0, 0);
     daemon.gone();
+    nobody_is_kept(p);
+}
+
+fn a_silent_daemon(p: &Place) {
+    let (silent, other) = (begin(p, &[]), begin(p, &["--name", "other"]));
+    other.shell("echo new > new");
+    let signal = |signal| pidfd_send_signal(&silent.daemon.fd, signal).unwrap();
+    signal(Signal::STOP);
+    // All wait at the same time.
+    let verbs: [(&str, &[&str], i32, &str); 6] = [
+        ("list", &[], 0, "does not answer"),
+        ("diff", &["other"], 0, ""),
+        ("check", &[&other.id], 0, ""),
+        ("commit", &["@"], 125, "does not answer"),
+        ("commit", &[&silent.id], 125, "does not answer"),
+        ("begin", &["--only", ".", "--name", "another"], 125, "does not answer"),
+    ];
+    let asked = verbs.map(|(verb, words, ..)| systx(p, verb, words).spawn().unwrap());
+    for ((verb, words, status, expected), child) in verbs.iter().zip(asked) {
+        let (code, told, said) = all(&child.wait_with_output().unwrap());
+        assert_eq!(code, *status, "{verb} {words:?}: {said}");
+        let names_it = said.contains(&format!("(pid {}) {expected}", silent.daemon.pid));
+        assert_eq!(names_it, !expected.is_empty(), "{verb} {words:?}: {said}");
+        assert!(*verb != "list" || told.contains(&format!("{}  open  pid {}", other.id, other.daemon.pid)));
+    }
+    signal(Signal::CONT);
+    assert!(!p.served.join("new").exists());
+    ends(&silent);
+    ends(&other);
     nobody_is_kept(p);
 }
 

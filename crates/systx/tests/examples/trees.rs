@@ -8,7 +8,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Command, Stdio};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Instant;
 
 /// The command of an example.
@@ -165,13 +165,18 @@ pub fn check(dir: &Path, example: Example<'_>) {
     run(&mut check("in", &works[0], &files));
     assert!(files.iter().all(|file| versions(file) == 2));
     // Each turn is told whether it has all files; so the versions of one number are of one turn.
+    let so_far = AtomicUsize::new(0);
     std::thread::scope(|scope| {
         let turns = |seed: u64, work: &'static str| {
-            let (check, files, work) = (&check, &files, dir.join(work));
+            let (check, files, work, so_far) = (&check, &files, dir.join(work), &so_far);
             scope.spawn(move || {
                 fastrand::seed(seed);
                 let mut checked_in = 0;
-                for turn in 0..25 {
+                for turn in 0..500 {
+                    // On a busy machine one may meet the other's files in most of its turns.
+                    if turn >= 25 && so_far.load(Ordering::SeqCst) > 10 {
+                        break;
+                    }
                     let mut out = check("out", &work, files).spawn().unwrap();
                     if turn % 5 == 1 {
                         kill_after(&mut out, an_instant(takes));
@@ -201,6 +206,7 @@ pub fn check(dir: &Path, example: Example<'_>) {
                         assert!(done.wait().unwrap().success());
                     }
                     checked_in += 1;
+                    so_far.fetch_add(1, Ordering::SeqCst);
                 }
                 checked_in
             })
