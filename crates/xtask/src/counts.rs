@@ -24,8 +24,8 @@ const GROUPS: [Group; 2] = [
         // records change or that are exchanged word by word, what a failed sync has lost, names in a
         // removed tree, leases that have gone, areas and staged objects that were removed, new directories that the
         // kernel serves by itself with their mounts and the calls that these are in the way of, what undos have made again,
-        // a look at all conflicts before a commit, and names and other words for an open transaction.
-        lines_max: 45_700,
+        // a look at all conflicts before a commit, names and other words for an open transaction, and daemons that do not answer.
+        lines_max: 45_750,
     },
     Group { name: "the library's crates", crates: &["systx-places", "systx", "systx-c"], lines_max: 12_000 },
 ];
