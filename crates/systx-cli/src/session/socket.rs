@@ -143,7 +143,7 @@ pub struct Found {
 /// All open transactions of this user that answer.
 pub fn all(area: &Area) -> Result<Vec<Found>> {
     let Asked { found, silent, .. } = asked(area)?;
-    for pid in silent {
+    for (_, pid) in silent {
         eprintln!("systx: the session daemon (pid {pid}) does not answer: it is stopped, or at work.");
     }
     Ok(found)
@@ -155,8 +155,8 @@ struct Asked {
     found: Vec<Found>,
     /// How many have ended instead of an answer.
     ended: usize,
-    /// Processes that have not answered in time.
-    silent: Vec<u32>,
+    /// Those that have not answered in time: the transaction, as the socket is called, and the process.
+    silent: Vec<(Option<u64>, u32)>,
 }
 
 /// The answer of one.
@@ -173,20 +173,22 @@ fn asked(area: &Area) -> Result<Asked> {
         let Ok(dir) = os.open(&area, OPEN, Open::Directory) else { continue };
         for entry in os.read_dir(&dir).unwrap_or_default() {
             let name = std::str::from_utf8(&entry.name).ok();
-            streams.extend(name.and_then(|name| connect(&os, &dir, name)).map(|to| (point.clone(), to)));
+            let Some(to) = name.and_then(|name| connect(&os, &dir, name)) else { continue };
+            let id = name.and_then(|name| name.split('.').next()?.parse().ok());
+            streams.push((point.clone(), id, to));
         }
     }
     // All are asked before one is waited for: one time is enough for all that are silent.
     let until = Instant::now() + PATIENCE;
-    let asked: Vec<_> = streams.into_iter().map(|(point, stream)| (point, ask(&os, stream))).collect();
-    for (point, asked) in asked {
+    let asked = streams.into_iter().map(|(point, id, stream)| (point, id, ask(&os, stream)));
+    for (point, id, asked) in asked.collect::<Vec<_>>() {
         match asked.map_or(Heard::Ended, |(line, pid)| hear(line, pid, until)) {
             Heard::Answer(answer) => {
                 let (line, look) = *answer;
                 all.found.push(Found { line, look, point });
             }
             Heard::Ended => all.ended += 1,
-            Heard::Silent(pid) => all.silent.push(pid),
+            Heard::Silent(pid) => all.silent.push((id, pid)),
         }
     }
     all.found.sort_by_key(|found| (found.look.id, found.look.pid));
@@ -260,6 +262,14 @@ pub fn find(wanted: &Session) -> Result<Found> {
             return Err(Failure::from("a transaction has ended while the one that is meant was looked for")
                 .hint("`systx list` shows those that are open; say which"));
         }
+    }
+    // A number may be there once on each file system.
+    let may_be_meant = |(id, pid): &(Option<u64>, u32)| {
+        let is_another = matches!(wanted.id, Some(Id::Number(wanted)) if *id != Some(wanted));
+        !is_another && wanted.pid.is_none_or(|wanted| wanted == *pid)
+    };
+    let silent: Vec<_> = silent.into_iter().filter(may_be_meant).collect();
+    if !matches!(wanted.id, Some(Id::Name(_))) {
         refuse_silent(&silent)?;
     }
     let (mut meant, others): (Vec<_>, Vec<_>) = found.into_iter().partition(is_meant);
@@ -281,8 +291,8 @@ pub fn find(wanted: &Session) -> Result<Found> {
 }
 
 /// Fails where a session daemon has not answered: what is looked for may be its transaction.
-fn refuse_silent(silent: &[u32]) -> Result<()> {
-    let Some(pid) = silent.first() else { return Ok(()) };
+fn refuse_silent(silent: &[(Option<u64>, u32)]) -> Result<()> {
+    let Some((_, pid)) = silent.first() else { return Ok(()) };
     let why = format!("a session daemon (pid {pid}) does not answer: it is stopped, or at work");
     Err(Failure::from(why).hint("nothing was done; try again when it goes on, or say another one's number"))
 }

@@ -200,11 +200,14 @@ fn a_silent_daemon(p: &Place) {
     let signal = |signal| pidfd_send_signal(&silent.daemon.fd, signal).unwrap();
     signal(Signal::STOP);
     // All wait at the same time.
-    let verbs: [(&str, &[&str], i32, &str); 6] = [
+    let pid = silent.daemon.pid.to_string();
+    let verbs: [(&str, &[&str], i32, &str); 8] = [
         ("list", &[], 0, "does not answer"),
         ("diff", &["other"], 0, ""),
         ("check", &[&other.id], 0, ""),
         ("commit", &["@"], 125, "does not answer"),
+        ("commit", &["987654321"], 125, ""),
+        ("diff", &["--pid", &pid], 125, "does not answer"),
         ("commit", &[&silent.id], 125, "does not answer"),
         ("begin", &["--only", ".", "--name", "another"], 125, "does not answer"),
     ];
