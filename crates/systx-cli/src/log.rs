@@ -72,7 +72,8 @@ fn rows(found: &Existing) -> Result<Vec<Row<'_>>> {
     Ok(rows)
 }
 
-/// The transaction that committed last, on one file system or on all: its number, and where that is its number.
+/// Returns the number of the transaction that committed last, on one file system or on all, and the mount point on which it
+/// has that number.
 ///
 /// # Errors
 /// There is none; or which it is can't be known, as a file system can't be looked at.
@@ -96,7 +97,7 @@ struct Row<'a> {
     past: Past,
     /// The image that undoing it needs is there.
     undoable: bool,
-    /// Its place in the order of all.
+    /// Seconds since the epoch, but never before an earlier commit of the same file system.
     order: i64,
 }
 

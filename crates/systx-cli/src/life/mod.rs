@@ -293,7 +293,7 @@ impl Life {
         self.look(question)
     }
 
-    /// Asks it something about which nothing says that is still on its way from a mapping.
+    /// Asks it something that does not depend on what programs have stored into mappings: that need not have arrived.
     pub fn look<T>(&mut self, question: impl FnOnce(&mut Transaction<Linux>) -> T) -> Result<Option<T>> {
         let Some(server) = self.server.take() else { return Ok(None) };
         let (mut view, served) = server.stop()?;

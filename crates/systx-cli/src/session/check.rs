@@ -34,7 +34,7 @@ pub fn look(tx: &Transaction<Linux>, most: usize) -> Verb<Checked> {
 
 /// A session daemon's answer to a question for its conflicts.
 pub enum Asked {
-    /// They.
+    /// The conflicts.
     Checked(Checked),
     /// The transaction has ended.
     Over(Verdict),
@@ -108,14 +108,11 @@ fn described(id: u64, checked: &Checked) -> String {
 }
 
 fn described_json(found: &Found, checked: &Checked) -> Value {
-    let mut value = json!({ "id": found.look.id, "pid": found.look.pid });
-    put(&mut value, checked);
-    value["lost"] = checked.lost.as_ref().map_or(Value::Null, |why| why.json.clone());
-    value
-}
-
-/// Puts the conflicts into a description for programs.
-pub fn put(value: &mut Value, checked: &Checked) {
-    value["conflicts"] = checked.conflicts.iter().map(|one| one.value.clone()).collect();
-    value["more_conflicts"] = checked.more.into();
+    json!({
+        "id": found.look.id,
+        "pid": found.look.pid,
+        "conflicts": checked.conflicts.iter().map(|one| one.value.clone()).collect::<Vec<_>>(),
+        "more_conflicts": checked.more,
+        "lost": checked.lost.as_ref().map(|why| why.json.clone()),
+    })
 }
